@@ -94,7 +94,7 @@ def feed_forward(blocks: int, width: int = 4096, hidden: int = 16_384) -> nn.Mod
 
 
 class Statistics:
-    """How many values of each unit are positive, how many negative, their sizes, and the least of those."""
+    """How many values of each unit are positive, how many negative, and their sum."""
 
     def __init__(self) -> None:
         self.found: dict[Hashable, list[Tensor]] = {}
@@ -102,11 +102,10 @@ class Statistics:
     def add(self, name: Hashable, x: Tensor) -> None:
         """Add a batch of what enters a ReLU."""
         places = [d for d in range(x.dim()) if d != 1]
-        size = x.abs()
-        new = [(x > 0).sum(places), (x < 0).sum(places), size.sum(places), size.amin(places)]
+        new = [(x > 0).sum(places), (x < 0).sum(places), x.sum(places)]
         old = self.found.get(name)
         if old is not None:
-            new = [*(a + b for a, b in zip(old[:3], new[:3], strict=True)), old[3].minimum(new[3])]
+            new = [a + b for a, b in zip(old, new, strict=True)]
         self.found[name] = new
 
 

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from relucid.inspect import examine
 from relucid.inspect.batches import batches_of
+from relucid.inspect.execution import Arguments
 
 INPUTS = torch.randn(150, 4)
 LABELS = torch.arange(150) % 3
@@ -53,10 +54,12 @@ def test_arguments_may_be_named(data):
 
 
 def test_no_argument_is_dropped_but_labels_that_the_network_does_not_take():
-    (part,) = batches_of([{"x": INPUTS, "gain": INPUTS[:, :1], "labels": LABELS}], {"x": INPUTS[:1]})
-    assert part.arguments.keys() == {"x", "gain"}
-    (part,) = batches_of([(INPUTS, LABELS)], INPUTS[:1])
-    assert torch.equal(part.arguments, INPUTS)
+    named = Arguments((), {"x": INPUTS[:1]})
+    (part,) = batches_of([{"x": INPUTS, "gain": INPUTS[:, :1], "labels": LABELS}], named)
+    assert part.kwargs.keys() == {"x", "gain"}
+    (part,) = batches_of([(INPUTS, LABELS)], Arguments((INPUTS[:1],)))
+    assert len(part.args) == 1
+    assert torch.equal(part.args[0], INPUTS)
 
 
 def test_several_arguments_may_be_given_in_order_with_labels_after_them():

@@ -167,14 +167,19 @@ class Function(nn.Module):
 
 def test_dead_units_and_ranks_are_those_that_examine_finds():
     net = mlp()
-    examination = metrics(net, DATA, layers=True)
-    report = examine(net, DATA[:2], DATA, measures=["activity", "plasticity"])
-    expected = report.metrics()
-    for key in ("dead", "dormant", "dead/0", "dead/2", "dormant/0", "dormant/2"):
-        assert examination[key] == pytest.approx(expected[key])
-    for key in ("effective rank/0", "effective rank/2", "stable rank/2"):
-        assert examination[key] == pytest.approx(expected[key], rel=1e-6)
-    assert examination["worst dead"] == max(expected["dead/0"], expected["dead/2"]) > examination["dead"]
+    measures = metrics(net, DATA, layers=True)
+    layers = examine(net, DATA[:2], DATA, measures=["activity", "plasticity"]).layers
+    for kind, masks in {
+        "dead": [layer.activity.dead for layer in layers],
+        "dormant": [layer.plasticity.dormant for layer in layers],
+    }.items():
+        shares = [float(mask.double().mean()) for mask in masks]
+        assert [measures[f"{kind}/{layer.name}"] for layer in layers] == pytest.approx(shares)
+        assert measures[kind] == pytest.approx(float(torch.cat(masks).double().mean()))
+    for layer in layers:
+        assert measures[f"effective rank/{layer.name}"] == pytest.approx(layer.plasticity.effective_rank)
+        assert measures[f"stable rank/{layer.name}"] == pytest.approx(layer.plasticity.stable_rank)
+    assert measures["worst dead"] == max(measures["dead/0"], measures["dead/2"]) > measures["dead"]
 
 
 def test_active_is_the_share_of_positive_outputs():

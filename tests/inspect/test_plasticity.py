@@ -103,28 +103,6 @@ def test_the_rank_of_a_very_wide_layer_is_not_computed():
     assert "effective rank" not in examination.row()
 
 
-def test_metrics_have_shares_ranks_and_norms():
-    net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 6), nn.ReLU())
-    net[0].bias.data[0] = -100.0
-    examination = examine(net, DATA[:2], DATA, measures=["plasticity"])
-    metrics = examination.metrics()
-    masks = [examination[name].plasticity.dormant for name in "02"]
-    assert metrics["dormant"] == pytest.approx(float(torch.cat(masks).double().mean()))
-    assert metrics["dormant/0"] == pytest.approx(float(masks[0].double().mean()))
-    assert metrics["stable rank/2"] == examination["2"].plasticity.stable_rank
-    assert metrics["weight norm/0"] == pytest.approx(net[0].weight.norm().item())
-
-
-def test_no_unit_with_both_phases_counts_as_dead():
-    net = nn.Sequential(nn.Linear(5, 4), CReLU(), nn.Linear(8, 2), nn.ReLU())
-    net[0].bias.data[0] = -100.0
-    net[2].bias.data = torch.tensor([-1000.0, 1000.0])
-    metrics = examine(net, DATA[:2], DATA, measures=["activity"]).metrics()
-    assert (metrics["dead/0"], metrics["dead/2"], metrics["one phase/0"]) == (0.0, 0.5, 0.25)
-    net[0].weight.data[0] = net[0].bias.data[0] = 0.0
-    assert examine(net, DATA[:2], DATA, measures=["activity"]).metrics()["dead/0"] == 0.25
-
-
 @pytest.mark.needs("plotly")
 def test_figures_show_every_unit_and_every_singular_value():
     activity, singular = measured(nn.Sequential(nn.Linear(5, 4), nn.ReLU())).figures().values()

@@ -26,7 +26,6 @@ def spoilt(value):
 REFUSALS = [
     # examine
     (lambda: examine(NET, X, measures=["pears"]), ValueError, "pears"),
-    (lambda: examine(NET, X, measures=["invariance"]), ValueError, "give images"),
     (lambda: examine(nn.Linear(4, 2, device="meta"), X), ValueError, "meta device"),
     (lambda: examine(nn.Sequential(nn.LazyLinear(2), nn.ReLU()), X), ValueError, "lazy"),
     (lambda: examine(NET, (X, X, 3), call="predict"), ValueError, "predict"),

@@ -6,8 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from relucid.inspect import examine
-from relucid.inspect._statistics import NEEDED, Sample, cosine_cdf, discoveries, extreme_p_value, interval
+from relucid.inspect import _statistics, examine
+from relucid.inspect._statistics import (
+    NEEDED,
+    Sample,
+    cosine_cdf,
+    discoveries,
+    extreme_p_value,
+    interval,
+    squared_norms,
+)
 
 scipy = pytest.importorskip("scipy", reason="needs relucid[studies]")
 quick = settings(deadline=None, max_examples=50)
@@ -131,3 +139,23 @@ def test_discoveries_are_those_of_benjamini_and_hochberg(p_values, level):
 
 def test_nothing_is_discovered_among_nothing():
     assert discoveries(torch.empty(0, dtype=torch.float64), 0.05).tolist() == []
+
+
+# Squared norms
+
+
+@pytest.mark.parametrize("block", [1, 50, 1 << 17])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_squared_norms_in_blocks_are_those_of_all_vectors_at_once(block, dtype, layout, monkeypatch):
+    monkeypatch.setattr(_statistics, "BLOCK", block)
+    x = torch.randn(6, 5, 4, 3).to(dtype, memory_format=layout)
+    for dim in (1, 2, 3, -1):
+        result = squared_norms(x, dim)
+        assert result.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        torch.testing.assert_close(result, x.double().square().sum(dim).to(result))
+
+
+def test_there_may_be_no_vectors():
+    assert squared_norms(torch.randn(0, 3), 1).shape == (0,)
+    assert squared_norms(torch.randn(2, 0), 1).tolist() == [0, 0]

@@ -381,12 +381,12 @@ def lambda_with(train, recycle):
 
     class Both:
         def __call__(self, batch):
-            for reader in (r for each in recycle._layers for r in each.readers.values()):
+            for reader in (r for layer in recycle._layers.values() for r in layer.readers.values()):
                 reader.calls = 0
                 reader.size.zero_()
                 reader.value.zero_()
             train(batch)
-            for reader in (r for each in recycle._layers for r in each.readers.values()):
+            for reader in (r for layer in recycle._layers.values() for r in layer.readers.values()):
                 reader.size /= reader.calls  # `train` runs every layer several times on the same batch
                 reader.value /= reader.calls
                 reader.calls = 1

@@ -26,7 +26,7 @@ from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.network import RecordedModel
 from relucid.convert.search import delivered, largest_valid_subset
 from relucid.inspect._statistics import NEEDED
-from relucid.inspect.batches import CalledParts, batches_for, inputs_in
+from relucid.inspect.batches import CalledParts, batches_for, inputs_in, joined
 from relucid.inspect.execution import (
     Arguments,
     Given,
@@ -38,7 +38,6 @@ from relucid.inspect.execution import (
     running,
     tensors_in,
 )
-from relucid.inspect.watch import _joined
 from relucid.models import count_parameters
 from relucid.nn import GeometricLayer, MeanNorm
 from relucid.printing import counted
@@ -370,7 +369,7 @@ def _place(
         handles.append(model.get_submodule(last).register_forward_hook(hook, prepend=True))
     try:
         with in_mode(model, False), seeded():
-            for batch in _joined([b for b in batches if isinstance(b, Arguments)]):
+            for batch in joined([b for b in batches if isinstance(b, Arguments)]):
                 called(model, batch, call)
                 break
     finally:

@@ -16,7 +16,7 @@ from relucid.inspect.callbacks import hugging_face_callback, lightning_callback
 from relucid.inspect.examination import Changes, Examination, ExaminedLayer
 from relucid.inspect.features import approximate_rank, effective_rank, srank, stable_rank
 from relucid.inspect.findings import Finding, Suggestion
-from relucid.inspect.measurement import ExaminedNetwork, LayerBatch, Measurement, StreamingMeasure
+from relucid.inspect.measurement import LayerBatch, Measurement, StreamingMeasure
 from relucid.inspect.phase import PhaseCorrelation, phase_correlation
 from relucid.inspect.plasticity import Plasticity
 from relucid.inspect.reconstruction import Reconstruction, reconstruct, reconstruction_ratio
@@ -34,7 +34,6 @@ __all__ = [
     "Evolution",
     "Examination",
     "ExaminedLayer",
-    "ExaminedNetwork",
     "Finding",
     "Invariance",
     "LayerBatch",

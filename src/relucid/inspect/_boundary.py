@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import version_of
-from relucid.inspect.blocks import squared_norms
-from relucid.inspect.measurement import ExaminedNetwork, Measurement, plain
+from relucid.inspect.measurement import Measurement, plain
 from relucid.nn import GeometricLayer
 from relucid.nn.affine import affine_after, affine_of
 from relucid.nn.sphere import angles_of
@@ -34,12 +33,12 @@ class Boundary(Measurement):
     version: int | None = None  #: version counter of a weight that is not copied, when it was read
 
     @classmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Boundary | None:
+    def measure(cls, layer: Rectified, network: nn.Module) -> Boundary | None:
         """The boundaries of a layer's units with norms folded in; None if they are not fixed."""
         if layer.scale is None:
             return None
         weight = layer.sources[0].weight.flatten(1)
-        radius, lengths = network.once(planes_of, layer)
+        radius, lengths = layer.planes
         factor = (layer.scale.to(lengths) / lengths).masked_fill(lengths == 0, 0)
         copied = weight.clone() if weight.numel() <= BLOCK else weight
         version = None if copied is not weight or weight.is_inference() else version_of(weight)
@@ -147,18 +146,6 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
         return hyperplanes(weight, bias)
     affine_layer: Any = layer
     return hyperplanes(*(x.to(weight.dtype) for x in affine_after(affine_layer, *affine_of(norm))))
-
-
-def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
-    """(lambda, |w|) of every unit of a layer with norms folded in, in float64: (units,) each."""
-    if layer.scale is None or layer.shift is None:
-        raise ValueError(f"{layer.name} does not rectify a single affine map: {layer.obstacle}")
-    source = layer.sources[0]
-    norms = squared_norms(source.weight.flatten(1), 1).cpu().double().sqrt()  # not every device has float64
-    scale, shift = layer.scale.to(norms), layer.shift.to(norms)
-    lengths = scale.abs() * norms
-    offset = shift if source.bias is None else shift + scale * source.bias.cpu().double()
-    return (offset / lengths).masked_fill(lengths == 0, torch.nan), lengths
 
 
 def _points(boundaries: Boundary, data: Tensor | None, reach: float) -> Figure:

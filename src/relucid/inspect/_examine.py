@@ -12,20 +12,18 @@ from torch import Tensor, nn
 from relucid._torch import tree_leaves
 from relucid.data import in_batches
 from relucid.inspect._boundary import Boundary
-from relucid.inspect._invariance import LayerInvariance
 from relucid.inspect._pairing import Pairings, is_too_wide
 from relucid.inspect._policy import Entropy, Policy, watched
+from relucid.inspect._statistics import squared_norms
 from relucid.inspect._trace import Rectified, base_name, trace
 from relucid.inspect.activity import Activity
-from relucid.inspect.batches import DataBatch, batches_of, example_for, inputs_in, is_one_batch
-from relucid.inspect.blocks import squared_norms
+from relucid.inspect.batches import batches_of, example_for, inputs_in, is_one_batch
 from relucid.inspect.examination import Examination, ExaminedLayer
-from relucid.inspect.execution import DATA, Method, Node, running
+from relucid.inspect.execution import DATA, Arguments, Method, Node, running
 from relucid.inspect.findings import Finding, ranked
-from relucid.inspect.measurement import ExaminedNetwork, LayerBatch, Measurement, StreamingMeasure
+from relucid.inspect.measurement import LayerBatch, Measurement, StreamingMeasure
 from relucid.inspect.phase import PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
-from relucid.inspect.reconstruction import ReconstructionLoss
 from relucid.nn.tracing import no_autocast
 
 MEASURES: dict[str, type[Measurement]] = {
@@ -34,8 +32,6 @@ MEASURES: dict[str, type[Measurement]] = {
     "boundary": Boundary,
     "activity": Activity,
     "plasticity": Plasticity,
-    "reconstruct": ReconstructionLoss,
-    "invariance": LayerInvariance,
 }
 """Measurements by name; add your own class to make `examine` run it."""
 
@@ -44,10 +40,6 @@ DEFAULT_MEASURES = ("pairing", "phase_correlation", "boundary", "activity")
 
 EXTENDED_MEASURES = (*DEFAULT_MEASURES, "plasticity")
 """Names of those that `relucid examine` runs."""
-
-# A layer, with its measurements by name and those that need the data.
-Begun = tuple[Rectified, dict[str, Measurement | StreamingMeasure]]
-Progress = Callable[[str, int, int | None], None]
 
 
 def examine(
@@ -58,7 +50,7 @@ def examine(
     measures: Collection[str] = DEFAULT_MEASURES,
     call: Method | None = None,
     policy: Policy | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Examination:
     """Examine what each rectified layer of a network has learned, with findings in plain language.
 
@@ -93,16 +85,24 @@ def examine(
     arguments = example_for(model, example, call)
     if data is None and not is_one_batch(example) and not isinstance(example, Iterator):
         data = example
-    network = ExaminedNetwork(model, arguments, data, call)
     traced = trace(model, arguments, call=call)
-    # The network may run under autocast; what is computed about it may not.
-    exact = no_autocast(model)
     report = progress or (lambda what, done, total: None)
+    exact = no_autocast(model)
+    measured: list[dict[str, Measurement | StreamingMeasure]] = []
     with exact:
-        begun = _begin(network, traced.rectified, measures, report)
+        for number, layer in enumerate(traced.rectified, 1):
+            measured.append(_begun(layer, model, measures))
+            report("layers", number, len(traced.rectified))
+    streams = _Streams(list(zip(traced.rectified, measured, strict=True)), exact)
     entropy = Entropy()
-    _watch(network, begun, report, exact, policy, entropy)
-    layers = tuple(ExaminedLayer(layer, _computed(measured)) for layer, measured in begun)
+    if streams.by_call or policy is not None:
+        given = [example] if data is None else in_batches(data)
+        batches = iter([arguments]) if data is None else batches_of(given, arguments)
+        for number in _passed(model, batches, streams, entropy, call, policy):
+            report("batches", number, length_hint(given) or None)
+    layers = tuple(
+        ExaminedLayer(*pair) for pair in zip(traced.rectified, map(_computed, measured), strict=True)
+    )
     findings = [
         finding
         for layer in layers
@@ -127,93 +127,80 @@ def _left_out(layers: Sequence[Rectified], measures: Collection[str]) -> Iterato
         yield name, f"the pairs of {filters:,} filters take long and are left out; pairing(weight) finds them"
 
 
-def _begin(
-    network: ExaminedNetwork, layers: Sequence[Rectified], measures: Collection[str], report: Progress
-) -> list[Begun]:
-    """Measure the weights of every layer, and create what will watch it."""
-    begun: list[Begun] = []
-    for number, layer in enumerate(layers, 1):
-        wanted = [name for name in MEASURES if name in measures] if 0 not in layer.shape else []
-        measured = {name: MEASURES[name].measure(layer, network) for name in wanted}
-        begun.append((layer, {name: result for name, result in measured.items() if result is not None}))
-        report("layers", number, len(layers))
-    return begun
+def _passed(
+    model: nn.Module,
+    batches: Iterator[Arguments],
+    streams: _Streams,
+    entropy: Entropy,
+    call: Method | None,
+    policy: Policy | None,
+) -> Iterator[int]:
+    """Pass batches through the network, once for all measures; yield how many have passed."""
+    with running(model, call=call) as (run, _), watched(entropy, model, model, policy) as chosen:
+        for number, batch in enumerate(batches, 1):
+            streams.inputs = inputs_in(batch)
+            run(batch, streams.visit, streams.observe)
+            chosen(batch)
+            yield number
 
 
-def _computed(begun: dict[str, Measurement | StreamingMeasure]) -> dict[str, Measurement]:
-    """The measurements, with what was computed from the data; None is left out."""
-    results = {n: m.compute() if isinstance(m, StreamingMeasure) else m for n, m in begun.items()}
+def _begun(
+    layer: Rectified, model: nn.Module, measures: Collection[str]
+) -> dict[str, Measurement | StreamingMeasure]:
+    """What is measured of the weights of a layer, and what will be of the data."""
+    wanted = [name for name in MEASURES if name in measures] if 0 not in layer.shape else []
+    results = {name: MEASURES[name].measure(layer, model) for name in wanted}
     return {name: result for name, result in results.items() if result is not None}
 
 
-def _watch(
-    network: ExaminedNetwork,
-    begun: list[Begun],
-    report: Progress,
-    exact: torch.autocast,
-    policy: Policy | None,
-    entropy: Entropy,
-) -> None:
-    """Pass the data through the network once, for all measures, which compute in the ``exact`` context."""
-    streaming = [(r, [m for m in ms.values() if isinstance(m, StreamingMeasure)]) for r, ms in begun]
-    watchers = {name: (r, ms) for r, ms in streaming if ms for name in r.calls}
-    if not watchers and policy is None:
-        return
-    norms = _InputNormRanges(watchers)
-    alone = [DataBatch(network.example, inputs_in(network.example))]
-    given = alone if network.data is None else in_batches(network.data)
-    batches = alone if network.data is None else batches_of(given, network.example)
-    with (
-        running(network.model, call=network.call) as (run, _),
-        watched(entropy, network.model, network.model, policy) as chosen,
-    ):
-        for number, batch in enumerate(batches, 1):
-
-            def visit(node: Node, value: Tensor) -> None:
-                with exact:
-                    norms.update(node, value)
-
-            def observe(node: Node, value: Tensor, output: Tensor, inputs: int = batch.inputs) -> None:
-                if node.kind and node.name in watchers:
-                    r, measures = watchers[node.name]
-                    inputs = inputs if node.name == r.calls[0] else 0  # the same inputs, once more
-                    with exact:
-                        passing = LayerBatch(
-                            r.oriented(value),
-                            r.channel_dim,
-                            inputs,
-                            r.both_phases(value, output),
-                            norms.of(r),
-                        )
-                        for measure in measures:
-                            measure.update(passing)
-
-            run(batch.arguments, visit, observe)
-            chosen(batch.arguments)
-            report("batches", number, length_hint(given) or None)
+def _computed(measured: dict[str, Measurement | StreamingMeasure]) -> dict[str, Measurement]:
+    """The measurements, with what was computed from the data; None is left out."""
+    results = {n: m.compute() if isinstance(m, StreamingMeasure) else m for n, m in measured.items()}
+    return {name: result for name, result in results.items() if result is not None}
 
 
-class _InputNormRanges:
-    """Smallest and largest norm of the inputs of each weight in a batch, for the measures that need them."""
+class _Streams:
+    """The measures that need the data, updated while it passes through the network, in one pass for all of them.
 
-    def __init__(self, watchers: dict[str, tuple[Rectified, list[StreamingMeasure]]]) -> None:
-        self.wanted = {
-            base_name(r.sources[0].name)
-            for r, measures in watchers.values()
-            if r.scale is not None and any(measure.wants_shell for measure in measures)
+    The network may run under autocast; what is computed about it may not, but in the ``exact`` context.
+    """
+
+    def __init__(
+        self,
+        measured: list[tuple[Rectified, dict[str, Measurement | StreamingMeasure]]],
+        exact: torch.autocast,
+    ) -> None:
+        self.exact, self.inputs = exact, 0
+        streaming = [(r, [m for m in ms.values() if isinstance(m, StreamingMeasure)]) for r, ms in measured]
+        self.by_call = {name: (r, ms) for r, ms in streaming if ms for name in r.calls}
+        # Smallest and largest norm of the latest inputs of each weight, for the measures that need them.
+        self.shells: dict[str, tuple[float, float] | None] = {
+            base_name(r.sources[0].name): None
+            for r, ms in streaming
+            if r.scale is not None and any(m.wants_shell for m in ms)
         }
-        self.latest: dict[str, tuple[float, float]] = {}
 
-    def of(self, layer: Rectified) -> tuple[float, float] | None:
-        """The range of the inputs that the layer has just seen."""
-        return None if layer.scale is None else self.latest.get(base_name(layer.sources[0].name))
-
-    def update(self, node: Node, x: Tensor) -> None:
-        """Record the smallest and largest norm of the inputs that a weight is multiplied with."""
+    def visit(self, node: Node, x: Tensor) -> None:
+        """Note the norms of the inputs that a weight is multiplied with."""
         name = base_name(node.name)
-        if name in self.wanted and (squares := _squares(node, x)) is not None and squares.numel():
-            low, high = squares.aminmax()
-            self.latest[name] = float(low.relu().sqrt()), float(high.relu().sqrt())
+        if name in self.shells:
+            with self.exact:
+                if (squares := _squares(node, x)) is not None and squares.numel():
+                    low, high = squares.aminmax()
+                    self.shells[name] = float(low.relu().sqrt()), float(high.relu().sqrt())
+
+    def observe(self, node: Node, value: Tensor, output: Tensor) -> None:
+        """Update the measures of a rectification."""
+        if not node.kind or node.name not in self.by_call:
+            return
+        r, measures = self.by_call[node.name]
+        inputs = self.inputs if node.name == r.calls[0] else 0  # the same inputs, once more
+        shell = None if r.scale is None else self.shells.get(base_name(r.sources[0].name))
+        with self.exact:
+            both = r.both_phases(value, output)
+            batch = LayerBatch(r.oriented(value), r.channel_dim, inputs, both, shell)
+            for measure in measures:
+                measure.update(batch)
 
 
 def _squares(node: Node, x: Tensor) -> Tensor | None:

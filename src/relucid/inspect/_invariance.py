@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from relucid.inspect._trace import Rectified, trace
 from relucid.inspect.batches import batches_of
-from relucid.inspect.execution import Method, Node, Run, running
-from relucid.inspect.measurement import ExaminedNetwork, Measurement, plain
+from relucid.inspect.execution import Arguments, Method, Node, Run, running
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:
@@ -26,17 +25,12 @@ Transform = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class LayerInvariance(Measurement):
+class LayerInvariance(Summarized):
     """Firing rates of the units of one layer. Vectors have one entry per unit."""
 
     threshold: Tensor  #: a unit fires above it
     firing_rate: Tensor  #: G, how often it fires: the chosen rate, or less if fewer responses are positive
     local_rate: Tensor  #: L, how often it still fires when the image is transformed; nan if it never fires
-
-    @classmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> LayerInvariance | None:
-        """Measure in separate passes over the data, which must be images."""
-        return network.once(_invariances).get(layer.layer)
 
     @property
     def score(self) -> float:
@@ -46,16 +40,6 @@ class LayerInvariance(Measurement):
     def summary(self) -> str:
         """A summary in one sentence."""
         return f"score {self.score:.1f}, fires again {float(self.local_rate.nanmean()):.0%}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """All values, including the score."""
-        return super().to_dict() | {"score": plain(self.score)}
-
-
-def _invariances(network: ExaminedNetwork) -> Mapping[str, LayerInvariance]:
-    if network.data is None:
-        raise ValueError("invariance needs data: give images")
-    return invariance(network.model, network.data, call=network.call).layers
 
 
 @dataclass(frozen=True)
@@ -200,9 +184,8 @@ def _chosen(
 def _batches(images: Tensor | Iterable[Any], model: nn.Module) -> Iterator[Tensor]:
     """Yield the images, on the device and with the dtype of the network."""
     like = next((p.detach() for p in model.parameters() if p.is_floating_point()), torch.zeros(0))
-    for batch in batches_of(images, like):
-        assert isinstance(batch.arguments, Tensor)
-        yield batch.arguments
+    for batch in batches_of(images, Arguments((like,))):
+        yield batch.args[0]
 
 
 def _standard(crop: int | None) -> dict[str, Transform]:

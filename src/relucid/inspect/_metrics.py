@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from relucid._torch import schema_of
 from relucid.inspect._policy import NAN, Entropy, Policy, watched
-from relucid.inspect._trace import origins
+from relucid.inspect._trace import base_name, origins
 from relucid.inspect.batches import parts_of
 from relucid.inspect.execution import Method, Node, running
 from relucid.inspect.features import FLAT, RANKS, Features
@@ -81,6 +81,41 @@ class Measured:
 
     layers: dict[str, Features] = field(default_factory=dict)  #: in order of execution
     policy: Entropy = field(default_factory=Entropy)
+    _keys: dict[str, str] = field(default_factory=dict)  # the activation that each name belongs to
+
+    def add(self, prefix: str, node: Node, value: Tensor, output: Tensor) -> None:
+        """Add the outputs of an activation to the features of its layer."""
+        if output.dim() < 2 or not output.is_floating_point():
+            return
+        first = node.twin or node
+        sources, is_map = origins(first)
+        dim = 1 if is_map else output.dim() - 1
+        doubled = node.phases[dim] if node.kind and node.kind.doubled and node.phases else 0
+        if node.twin is not None:  # the second phases, by an operation of their own, of the same value
+            value = -value
+            units = value.relu()
+            if units.shape != output.shape:
+                return
+            output, doubled = torch.cat([units, output], dim), output.shape[dim]
+        flat = is_flat(node, value, output)
+        rows, flat = (x.movedim(dim, 0).flatten(1) for x in (output, flat))
+        name = self._name(prefix, first, sources)
+        layer = self.layers.get(name)
+        if layer is None or layer.channels != len(rows):
+            if layer is not None and layer.doubled == len(rows):
+                return  # the first phases of a CReLU of two operations: the second will show both
+            self.layers.pop(name, None)
+            layer = self.layers[name] = Features(len(rows), doubled)
+        layer.update(rows, len(output) if is_map else rows.shape[1], flat)
+
+    def _name(self, prefix: str, node: Node, sources: tuple[str, ...]) -> str:
+        """The name of the layer: that of the weights that feed it; calls of one module are one layer."""
+        names = tuple(dict.fromkeys(map(base_name, sources)))
+        activation = node.name or node.module or node.op
+        activation = base_name(activation) if node.leaf else activation
+        name = prefix + (" + ".join(names) if 0 < len(names) < 4 else activation)
+        key = f"{node.op} of {' '.join(names)}"
+        return name if self._keys.setdefault(name, key) == key else f"{name} ({activation})"
 
     @property
     def dead(self) -> dict[str, float]:
@@ -122,70 +157,22 @@ def measure(
 ) -> Measured:
     """Run a network on all inputs, and collect what its hidden layers do."""
     measured = Measured()
-    for name, part, batches in parts_of(model, inputs, call):
-        collector = Collector(measured.layers, f"{name}." if name else "", no_autocast(model))
+    exact = no_autocast(model)  # the network may run under autocast; what is computed about it may not
+    for name, part, use, batches in parts_of(model, inputs, call):
+        prefix = f"{name}." if name else ""
+
+        def observe(node: Node, value: Tensor, output: Tensor, prefix: str = prefix) -> None:
+            with exact:
+                measured.add(prefix, node, value, output)
+
         with (
-            running(part, call=call if part is model else None) as (run, _),
+            running(part, call=use) as (run, _),
             watched(measured.policy, model, part, policy) as chosen,
         ):
             for batch in batches:
-                collector.begin()
-                run(batch, observe=collector)
+                run(batch, observe=observe)
                 chosen(batch)
     return measured
-
-
-class Collector:
-    """Collects the features of every activation that runs, by the layer that it belongs to."""
-
-    def __init__(self, layers: dict[str, Features], prefix: str, exact: torch.autocast) -> None:
-        self.layers, self.prefix = layers, prefix
-        self.exact = exact  # the network may run under autocast; what is computed about it may not
-        self.names: dict[Node, str] = {}  # of the activations of this run
-        self.keys: dict[str, str] = {}  # the activation that each name belongs to
-
-    def begin(self) -> None:
-        """Begin another run."""
-        self.names.clear()
-
-    def __call__(self, node: Node, value: Tensor, output: Tensor) -> None:
-        """Add the outputs of an activation."""
-        if output.dim() > 1 and output.is_floating_point():
-            with self.exact:
-                self._add(node, value, output)
-
-    def _add(self, node: Node, value: Tensor, output: Tensor) -> None:
-        first = node.twin or node
-        sources, is_map = origins(first)
-        dim = 1 if is_map else output.dim() - 1
-        doubled = node.phases[dim] if node.kind and node.kind.doubled and node.phases else 0
-        if node.twin is not None:  # the second phases, by an operation of their own, of the same value
-            value = -value
-            units = value.relu()
-            if units.shape != output.shape:
-                return
-            output, doubled = torch.cat([units, output], dim), output.shape[dim]
-        flat = is_flat(node, value, output)
-        rows, flat = (x.movedim(dim, 0).flatten(1) for x in (output, flat))
-        name = self.names[first] = self.names.get(first) or self._name(first, sources)
-        layer = self.layers.get(name)
-        if layer is None or layer.channels != len(rows):
-            if layer is not None and layer.doubled == len(rows):
-                return  # the first phases of a CReLU of two operations: the second will show both
-            self.layers.pop(name, None)
-            layer = self.layers[name] = Features(len(rows), doubled)
-        layer.update(rows, len(output) if is_map else rows.shape[1], flat)
-
-    def _name(self, node: Node, sources: tuple[str, ...]) -> str:
-        """The name of the layer: that of the weights that feed it; calls of one module are one layer."""
-        names = tuple(dict.fromkeys(name.partition("#")[0] for name in sources))
-        activation = node.name or node.module or node.op
-        activation = activation.partition("#")[0] if node.leaf else activation
-        name = self.prefix + (" + ".join(names) if 0 < len(names) < 4 else activation)
-        key = f"{node.op} of {' '.join(names)}"
-        if self.keys.setdefault(name, key) != key:
-            name = f"{name} ({activation})"
-        return name
 
 
 def is_flat(node: Node, value: Tensor, output: Tensor) -> Tensor:

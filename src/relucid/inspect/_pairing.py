@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from relucid.inspect._statistics import discoveries, extreme_p_value
 from relucid.inspect.findings import Finding
-from relucid.inspect.measurement import ExaminedNetwork, Measurement, indices, plain
+from relucid.inspect.measurement import Measurement, indices, plain
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Pairings(Measurement):
     by_source: dict[str, Pairing]
 
     @classmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Pairings:
+    def measure(cls, layer: Rectified, network: nn.Module) -> Pairings:
         """Find the pairs in finite weights; a norm with a negative scale reverses a filter."""
         sign = None if layer.scale is None else layer.scale.sign()
         sources = [

@@ -1,4 +1,4 @@
-"""What samples and chance tell: intervals of rates, samples that are large enough, and cosines of random filters."""
+"""Intervals of rates, samples that are large enough, cosines of random filters, and squared norms in blocks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch import Tensor
 QUANTILE = 1.959963984540054  # of the normal distribution, for 95% intervals
 MARGIN = 0.1  # we only say "never" if the interval of a rate of 0 ends below this
 NEEDED = math.ceil(QUANTILE**2 * (1 / MARGIN - 1))  # 35 inputs: see `interval` at a share of 0
+BLOCK = 1 << 17  # values per thread at a time: they and their squares stay in a core's own cache
+LARGE_BLOCK = 1 << 22  # on other devices than a CPU, where every block costs time of its own
 
 
 def interval(share: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -118,3 +120,28 @@ def _series(a: float, x: Tensor) -> Tensor:
         total = total + term
         k += 1
     return total
+
+
+def squared_norms(x: Tensor, dim: int) -> Tensor:
+    """The squared norms along ``dim``, which is not the first: in float32, or in float64 if ``x`` is.
+
+    Args:
+        x: (N, ...).
+        dim: The dimension of each vector's entries.
+
+    >>> squared_norms(torch.tensor([[3.0, 4.0], [1.0, 0.0]]), dim=1)
+    tensor([25.,  1.])
+    """
+    size = BLOCK * threads() if x.device.type == "cpu" else LARGE_BLOCK
+    rows = max(1, size * len(x) // max(x.numel(), 1))
+    return torch.cat([wide(block).square().sum(dim) for block in x.split(rows)])
+
+
+def threads() -> int:
+    """Number of threads that share a block; at most 16, so that float32 counts the values in it exactly."""
+    return min(torch.get_num_threads(), 16)
+
+
+def wide(x: Tensor) -> Tensor:
+    """``x`` in float32, or in float64 if it is."""
+    return x if x.dtype == torch.float64 else x.float()

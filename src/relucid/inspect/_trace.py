@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from relucid._torch import ConvNd
+from relucid.inspect._statistics import squared_norms
 from relucid.inspect.execution import DATA, Given, Method, Node, Recording, record
 from relucid.inspect.folding import AFFINE, FOLDED, VIEWS, Folded, Path, fold, label
 from relucid.inspect.operations import AVERAGES, PADS, SLICES, UPSAMPLINGS
@@ -107,6 +109,20 @@ class Rectified:
     def by_unit(self, value: Tensor) -> Tensor:
         """The `oriented` value as (units, places)."""
         return self.oriented(value).movedim(self.channel_dim, 0).flatten(1)
+
+    @cached_property
+    def planes(self) -> tuple[Tensor, Tensor]:
+        """(lambda, |w|) of every unit with norms folded in, in float64: (units,) each."""
+        if self.scale is None or self.shift is None:
+            raise ValueError(f"{self.name} does not rectify a single affine map: {self.obstacle}")
+        source = self.sources[0]
+        norms = (
+            squared_norms(source.weight.flatten(1), 1).cpu().double().sqrt()
+        )  # not every device has float64
+        scale, shift = self.scale.to(norms), self.shift.to(norms)
+        lengths = scale.abs() * norms
+        offset = shift if source.bias is None else shift + scale * source.bias.cpu().double()
+        return (offset / lengths).masked_fill(lengths == 0, torch.nan), lengths
 
     def folded(self) -> tuple[Tensor, Tensor]:
         """(weight, bias) with norms folded in: units switch exactly where weight . x + bias = 0."""

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from relucid.inspect._boundary import planes_of
-from relucid.inspect._statistics import NEEDED, Sample, interval
-from relucid.inspect.blocks import threads, wide
+from relucid.inspect._statistics import NEEDED, Sample, interval, threads, wide
 from relucid.inspect.findings import Finding, Severity, Suggestion
-from relucid.inspect.measurement import (
-    ExaminedNetwork,
-    LayerBatch,
-    Measurement,
-    StreamingMeasure,
-    indices,
-    plain,
-)
+from relucid.inspect.measurement import LayerBatch, Measurement, StreamingMeasure, indices, plain
 
 if TYPE_CHECKING:
     from relucid.inspect._trace import Rectified
@@ -45,8 +36,6 @@ class Activity(Measurement):
     active: Tensor  #: share of places where the unit is above its boundary
     inactive: Tensor  #: share of places where it is below
     saturated: Tensor  #: share of places where it is above its second boundary, beyond which it is constant
-    distance: Tensor | None  #: mean distance from the inputs to the boundary
-    nearest: Tensor | None  #: smallest such distance
     outside: Tensor | None  #: True where the boundary is farther from the origin than any input
     shell: tuple[float, float] | None  #: smallest and largest norm of an input
     finite: Tensor  #: False where the unit received nan or infinity
@@ -54,14 +43,14 @@ class Activity(Measurement):
     phases: int = 1  #: 2 if units pass on both sides of their boundary
 
     @classmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> StreamingMeasure | None:
+    def measure(cls, layer: Rectified, network: nn.Module) -> StreamingMeasure | None:
         """What counts the sides; None if the layer has no dimension of units."""
         if len(layer.shape) < 2:
             return None
-        planes = None if layer.scale is None else network.once(planes_of, layer)
+        radius = None if layer.scale is None else layer.planes[0]
         first, *rest = layer.activation.boundaries
         ceiling = rest[0] - first if rest else None
-        return StreamingActivity(layer.units, planes, ceiling, layer.activation.phases, layer.noun)
+        return StreamingActivity(layer.units, radius, ceiling, layer.activation.phases, layer.noun)
 
     @property
     def inputs(self) -> int:
@@ -82,11 +71,6 @@ class Activity(Measurement):
     def nearly_linear(self) -> Tensor:
         """Units that were off on at most 1% of the inputs."""
         return (self.inactive > 0) & (self.inactive <= NEARLY) & (self.saturated == 0) & self.finite
-
-    @property
-    def silent(self) -> Tensor:
-        """Units with a constant output: dead ones, or, if they pass on both phases, those that were always 0."""
-        return self.dead if self.phases == 1 else (self.active == 0) & (self.inactive == 0) & self.finite
 
     def interval(self) -> tuple[Tensor, Tensor]:
         """The 95% confidence interval of each unit's rate of activity."""
@@ -170,7 +154,7 @@ class StreamingActivity(StreamingMeasure):
 
     Args:
         units: Number of units.
-        planes: Radius and length of the weights of each unit, in float64; without them, distances are not measured.
+        radius: Signed distance of each unit's boundary from the origin; None if there is no fixed one.
         ceiling: The second boundary relative to the first, if there is one.
         phases: 2 if units pass on both sides of their boundary.
         noun: What to call the inputs.
@@ -184,15 +168,14 @@ class StreamingActivity(StreamingMeasure):
     def __init__(
         self,
         units: int,
-        planes: tuple[Tensor, Tensor] | None = None,
+        radius: Tensor | None = None,
         ceiling: float | None = None,
         phases: int = 1,
         noun: str = "inputs",
     ) -> None:
-        self.planes, self.ceiling, self.phases, self.noun = planes, ceiling, phases, noun
-        self.wants_shell = planes is not None
-        self.positive, self.negative, self.above, self.total = torch.zeros(4, units, dtype=torch.float64)
-        self.least = torch.full((units,), torch.inf, dtype=torch.float64)
+        self.radius, self.ceiling, self.phases, self.noun = radius, ceiling, phases, noun
+        self.wants_shell = radius is not None
+        self.counts = torch.zeros(4, units, dtype=torch.float64)  # as `_counts` returns them
         self.shell: tuple[float, float] | None = None
         self.inputs = self.places = 0
 
@@ -205,59 +188,41 @@ class StreamingActivity(StreamingMeasure):
         if batch.shell is not None:
             low, high = self.shell or batch.shell
             self.shell = min(low, batch.shell[0]), max(high, batch.shell[1])
-        if not places or not len(self.total):
-            return
-        counts = [_counts(block) for block in _blocks(values, dim)]
-        positive, total, least = (torch.stack(blocks).cpu() for blocks in zip(*counts, strict=True))
-        number = positive.double().sum(0)
-        self.positive += number
-        # Counting negative values takes time; unless some are 0 or nan, they are those that are not positive.
-        exact = bool((least > 0).all())
-        self.negative += places - number if exact else _number(values, dim, torch.lt, 0)
-        self.total += total.double().sum(0)
-        torch.minimum(self.least, least.amin(0), out=self.least)
-        if self.ceiling is not None:
-            self.above += _number(values, dim, torch.gt, self.ceiling)
+        if values.numel():
+            counts = [_counts(block, self.ceiling) for block in _blocks(values, dim)]
+            self.counts += torch.stack(counts).cpu().double().sum(0)
 
     def compute(self) -> Activity | None:
         """The counts; None if nothing was seen."""
         if not self.places:
             return None
-        radius, lengths = (None, None) if self.planes is None else self.planes
+        active, inactive, saturated, total = self.counts / self.places
         return Activity(
-            active=self.positive / self.places,
-            inactive=self.negative / self.places,
-            saturated=self.above / self.places,
-            distance=None if lengths is None else self.total / self.places / lengths,
-            nearest=None if lengths is None else self.least / lengths,
-            outside=None if radius is None or self.shell is None else radius.abs() > self.shell[1],
+            active=active,
+            inactive=inactive,
+            saturated=saturated,
+            outside=None if self.radius is None or self.shell is None else self.radius.abs() > self.shell[1],
             shell=self.shell,
-            finite=self.total.isfinite(),
+            finite=total.isfinite(),
             sample=Sample(self.inputs, self.places, self.noun),
             phases=self.phases,
         )
 
 
-def _counts(block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The number of positive values, the sum of all sizes and the least of them per unit, of a block.
+def _counts(block: Tensor, ceiling: float | None) -> Tensor:
+    """The number of values above 0, below 0 and above a ceiling, and their sum, per unit: (4, units).
 
     One buffer serves them all: allocating one per comparison would dominate the time.
     """
-    size = torch.abs(block)
-    total, least = _by_unit(size, torch.sum), _by_unit(size, torch.amin)
-    return _by_unit(torch.gt(block, 0, out=size), torch.sum), total, least
+    buffer = torch.empty_like(block)
+    above, below = (_sums(compare(block, 0, out=buffer)) for compare in (torch.gt, torch.lt))
+    beyond = torch.zeros_like(above) if ceiling is None else _sums(torch.gt(block, ceiling, out=buffer))
+    return torch.stack([above, below, beyond, _sums(block)])
 
 
-def _number(values: Tensor, dim: int, compare: Callable[..., Tensor], bound: float) -> Tensor:
-    """The number of values per unit for which a comparison with ``bound`` holds."""
-    blocks = _blocks(values, dim)
-    counts = [_by_unit(compare(x, bound, out=torch.empty_like(x)), torch.sum) for x in blocks]
-    return torch.stack(counts).cpu().double().sum(0)
-
-
-def _by_unit(block: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
-    """Reduce (outer, units, inner) to (units,); a short inner dimension is slow, so it comes last."""
-    return reduce(reduce(block, 0), 1) if block.shape[2] < SHORT else reduce(block, (0, 2))
+def _sums(block: Tensor) -> Tensor:
+    """The sums of (outer, units, inner) by unit; a short inner dimension is slow to reduce, so it comes last."""
+    return block.sum(0).sum(1) if block.shape[2] < SHORT else block.sum((0, 2))
 
 
 def _blocks(values: Tensor, dim: int) -> Iterator[Tensor]:

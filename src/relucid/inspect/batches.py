@@ -12,19 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from relucid._torch import tree_leaves, tree_map
+from relucid._torch import tree_map
 from relucid.data.source import count_rows, in_batches
 from relucid.inspect.execution import Arguments, Given, Method, function_of
 
+LABELS = ("labels", "label")  # names of arguments that many networks do not take
 SIZE = 256  # rows per batch when inputs are not in batches yet, and no example tells how large they are
-
-
-@dataclass(frozen=True)
-class DataBatch:
-    """One batch: the arguments of the network, and the number of inputs."""
-
-    arguments: Any
-    inputs: int
 
 
 @dataclass(frozen=True)
@@ -36,13 +29,35 @@ class CalledParts:
 
 def parts_of(
     model: nn.Module, inputs: Any, call: Method | None = None
-) -> Iterator[tuple[str, nn.Module, Iterable[Given]]]:
-    """Yield every part to run, by name, and the batches to run it on."""
+) -> Iterator[tuple[str, nn.Module, Method | None, Iterable[Given]]]:
+    """Yield every part to run, by name, how it is used, and the batches to run it on."""
     if isinstance(inputs, CalledParts):
         for name, batches in inputs.batches.items():
-            yield name, model.get_submodule(name), batches
+            yield name, model.get_submodule(name), None if name else call, batches
     else:
-        yield "", model, batches_for(model, inputs, call)
+        yield "", model, call, batches_for(model, inputs, call)
+
+
+def joined(batches: list[Arguments]) -> list[Arguments]:
+    """Several calls as one, if they differ in the rows of tensors only; otherwise as they are."""
+    trees = [(batch.args, dict(batch.kwargs)) for batch in batches]
+    try:
+        return [Arguments(*tree_map(_concatenated, *trees, is_leaf=_is_whole))]
+    except (ValueError, TypeError, RuntimeError):
+        return [*batches]
+
+
+def _is_whole(tree: Any) -> bool:
+    """Whether a tuple has names, as packed sequences do, whose parts belong to each other."""
+    return isinstance(tree, tuple) and hasattr(tree, "_fields")
+
+
+def _concatenated(first: Any, *others: Any) -> Any:
+    if isinstance(first, Tensor):
+        return torch.cat([first, *others])
+    if any(other is not first and other != first for other in others):
+        raise ValueError("other values than tensors differ")
+    return first
 
 
 def batches_for(model: nn.Module, inputs: Any, call: Method | None = None) -> Iterator[Given]:
@@ -62,7 +77,7 @@ def batches_for(model: nn.Module, inputs: Any, call: Method | None = None) -> It
     whole = isinstance(inputs, tuple | Mapping | Arguments)
     number = -1
     for number, given in enumerate(_chunks(fitted(inputs, signature)) if whole else in_batches(inputs, SIZE)):
-        batch: Arguments = _like(fitted(given, signature), like)
+        batch = _like(fitted(given, signature), like)
         _check(batch, number)
         yield batch
     if number < 0:
@@ -82,8 +97,7 @@ def example_for(model: nn.Module, given: Any, call: Method | None = None) -> Arg
     """
     if not is_one_batch(given) and (hasattr(given, "__iter__") or hasattr(given, "__getitem__")):
         given = next(iter(in_batches(given)))
-    arguments: Arguments = _like(fitted(given, signature_of(model, call)), _floating_parameter(model))
-    return arguments
+    return _like(fitted(given, signature_of(model, call)), _floating_parameter(model))
 
 
 def is_one_batch(given: Any) -> bool:
@@ -95,53 +109,47 @@ def _floating_parameter(model: nn.Module) -> Tensor | None:
     return next((p for p in model.parameters() if p.is_floating_point()), None)
 
 
-def batches_of(data: Any, example: Given) -> Iterator[DataBatch]:
-    """Yield the batches of ``data`` in the form of an example, with its dtype and device.
+def batches_of(data: Any, example: Arguments) -> Iterator[Arguments]:
+    """Yield the batches of ``data`` as arguments like those of an example, with its dtype and device.
 
     Args:
         data: In any form that `relucid.data.in_batches` takes. Labels may follow the inputs of a batch.
-        example: An input of the network: a tensor, a tuple of positional arguments or a mapping of keyword
-            arguments.
+        example: The arguments of one call.
 
-    >>> batches = batches_of(np.zeros((100, 3)), torch.zeros(1, 3))
-    >>> [(batch.arguments.shape, batch.arguments.dtype, batch.inputs) for batch in batches]
-    [(torch.Size([64, 3]), torch.float32, 64), (torch.Size([36, 3]), torch.float32, 36)]
+    >>> batches = batches_of(np.zeros((100, 3)), Arguments((torch.zeros(1, 3),)))
+    >>> [(batch.args[0].shape, batch.args[0].dtype) for batch in batches]
+    [(torch.Size([64, 3]), torch.float32), (torch.Size([36, 3]), torch.float32)]
     """
-    like = next((leaf for leaf in _leaves(example) if _is_floating(leaf)), None)
+    like = next((leaf for leaf in example.leaves if _is_floating(leaf)), None)
     empty = True
     for number, given in enumerate(in_batches(data)):
         batch = _like(_formed(given, example), like)
-        if any(leaf.dim() and not len(leaf) for leaf in _leaves(batch) if isinstance(leaf, Tensor)):
+        if any(leaf.dim() and not len(leaf) for leaf in batch.leaves if isinstance(leaf, Tensor)):
             continue
         _check(batch, number)
         empty = False
-        yield DataBatch(batch, inputs_in(batch))
+        yield batch
     if empty:
         raise ValueError("the data is empty: give at least one batch of inputs")
 
 
-def _formed(batch: Any, example: Any) -> Any:
+def _formed(batch: Any, example: Arguments) -> Arguments:
     """A batch in the form of the example, without the labels."""
-    if isinstance(example, Arguments):
-        if example.kwargs:
-            return Arguments((), _formed(batch, example.kwargs))
-        if len(example.args) != 1:
-            return Arguments(_formed(batch, example.args))
-        (only,) = example.args
-        if isinstance(only, Tensor):
-            return Arguments((_formed(batch, only),))
-        same = type(batch) is type(only) and (isinstance(only, Mapping) or len(batch) == len(only))
-        return Arguments((batch if same or not isinstance(batch, tuple | list) else batch[0],))
-    if isinstance(batch, tuple | list):
-        return batch[0] if isinstance(example, Tensor | Mapping) else tuple(batch[: len(example)])
-    if isinstance(batch, Mapping) and isinstance(example, Mapping):
-        return {n: value for n, value in batch.items() if n in example or n not in ("labels", "label")}
-    if isinstance(batch, Mapping) and isinstance(example, Tensor):
-        raise TypeError(
-            f"the example is one tensor, but a batch of the data names its arguments ({', '.join(batch)}): "
-            "give the example as a mapping, too"
-        )
-    return batch
+    first = batch[0] if isinstance(batch, tuple | list) else batch
+    if example.kwargs:
+        return Arguments((), {n: x for n, x in first.items() if n in example.kwargs or n not in LABELS})
+    if len(example.args) != 1:
+        return Arguments(tuple(batch[: len(example.args)]))
+    (only,) = example.args
+    if isinstance(only, Tensor):
+        if isinstance(batch, Mapping):
+            raise TypeError(
+                f"the example is one tensor, but a batch of the data names its arguments ({', '.join(batch)}): "
+                "give the example as a mapping, too"
+            )
+        return Arguments((first,))
+    same = type(batch) is type(only) and (isinstance(only, Mapping) or len(batch) == len(only))
+    return Arguments((batch if same else first,))
 
 
 def signature_of(model: nn.Module, call: Method | None = None) -> inspect.Signature | None:
@@ -159,7 +167,7 @@ def fitted(given: Any, signature: inspect.Signature | None) -> Arguments:
         return given
     forms = [Arguments((given,))]
     if isinstance(given, Mapping):
-        unlabelled = {name: value for name, value in given.items() if name not in ("labels", "label")}
+        unlabelled = {name: value for name, value in given.items() if name not in LABELS}
         forms = [Arguments((), dict(given)), Arguments((), unlabelled), Arguments((dict(given),))]
     elif isinstance(given, tuple | list) and given and not isinstance(given, PackedSequence):
         forms = [Arguments(tuple(given[:n])) for n in range(len(given), 0, -1)] + forms
@@ -198,7 +206,7 @@ def spoken(given: Any) -> str:
 
 def _chunks(whole: Arguments) -> Iterator[Arguments]:
     """Parts of some rows each, if all arrays have equally many rows and none relates rows to rows."""
-    arrays = [leaf for leaf in _leaves(whole) if _is_array(leaf)]
+    arrays = [leaf for leaf in whole.leaves if _is_array(leaf)]
     rows = {len(leaf) if leaf.ndim else 0 for leaf in arrays}
     total = max(rows, default=0)
     if len(rows) != 1 or total <= SIZE or any(leaf.shape[1:] == (total,) for leaf in arrays):
@@ -210,10 +218,10 @@ def _chunks(whole: Arguments) -> Iterator[Arguments]:
         def cut(leaf: Any, part: slice = part) -> Any:
             return leaf[part] if _is_array(leaf) else leaf
 
-        yield Arguments(*tree_map(cut, (whole.args, dict(whole.kwargs))))
+        yield whole.map(cut)
 
 
-def _like(batch: Any, like: Tensor | None) -> Any:
+def _like(batch: Arguments, like: Tensor | None) -> Arguments:
     """Arrays as tensors, on the device of another and with its dtype if they are floating-point."""
 
     def tensor(leaf: Any) -> Any:
@@ -225,14 +233,12 @@ def _like(batch: Any, like: Tensor | None) -> Any:
             return value
         return value.to(like.device, like.dtype if value.is_floating_point() else value.dtype)
 
-    if isinstance(batch, Arguments):
-        return Arguments(*tree_map(tensor, (batch.args, dict(batch.kwargs))))
-    return tree_map(tensor, dict(batch) if isinstance(batch, Mapping) else batch)
+    return batch.map(tensor)
 
 
-def _check(batch: Any, number: int) -> None:
+def _check(batch: Arguments, number: int) -> None:
     """Refuse nan and infinity, on which every unit would look dead; only masks after the input hold infinity."""
-    for place, leaf in enumerate(_leaves(batch)):
+    for place, leaf in enumerate(batch.leaves):
         if isinstance(leaf, Tensor) and leaf.dim() and not len(leaf):
             raise ValueError("the inputs are empty: give at least one")
         # Summing is fast. The sum of finite values may still overflow, so a suspect is checked value by value.
@@ -246,12 +252,6 @@ def _check(batch: Any, number: int) -> None:
             )
 
 
-def _leaves(batch: Any) -> list[Any]:
-    if isinstance(batch, Arguments):
-        batch = batch.args, dict(batch.kwargs)
-    return tree_leaves(dict(batch) if isinstance(batch, Mapping) else batch)
-
-
 def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, Tensor | np.ndarray)
 
@@ -260,9 +260,9 @@ def _is_floating(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and leaf.is_floating_point()
 
 
-def inputs_in(batch: Any) -> int:
+def inputs_in(batch: Given) -> int:
     """The number of inputs in a batch: rows, or tokens of sequences of whole numbers."""
-    leaves = _leaves(batch)
+    leaves = Arguments.of(batch).leaves
     leaf = next((x for x in leaves if isinstance(x, Tensor) and x.dim()), None)
     if leaf is not None and leaf.dim() == 2 and leaf.dtype in (torch.int64, torch.int32):
         return leaf.numel()

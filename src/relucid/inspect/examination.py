@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-from torch import Tensor
-
 from relucid.extras import needed
 from relucid.inspect._boundary import Boundary
-from relucid.inspect._invariance import LayerInvariance
 from relucid.inspect._pairing import Pairing, Pairings
 from relucid.inspect._trace import Rectified, Source
 from relucid.inspect.activity import Activity
@@ -71,11 +67,6 @@ class ExaminedLayer:
     def plasticity(self) -> Plasticity | None:
         """How able the layer is to learn on."""
         return self._find(Plasticity)
-
-    @property
-    def invariance(self) -> LayerInvariance | None:
-        """How often units fire again on transformed images."""
-        return self._find(LayerInvariance)
 
     def _find(self, kind: type[M]) -> M | None:
         return next((result for result in self.measured.values() if isinstance(result, kind)), None)
@@ -175,39 +166,6 @@ class Examination(Tabular):
     def against(self, other: Examination) -> Changes:
         """Compare with an earlier examination, such as one from before training or a conversion."""
         return _compared(other, self)
-
-    def metrics(self) -> dict[str, float]:
-        """The shares of notable units and paired filters, for the network and by layer, ready for a logger.
-
-        With "plasticity" among the measures, the ranks and norms of every layer as well.
-
-        >>> from relucid.inspect import examine
-        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU())
-        >>> _ = net[0].bias.data.fill_(-100.0)
-        >>> examine(net, torch.randn(64, 4), measures=["activity"]).metrics()["dead"]
-        1.0
-        """
-        masks: dict[str, dict[str, Tensor]] = {}
-        for layer in self.layers:
-            kinds = {} if layer.activity is None else layer.activity.kinds()
-            if layer.activity is not None and kinds:
-                kinds = {"dead": layer.activity.silent} | kinds
-            for name, mask in kinds.items():
-                masks.setdefault(name, {})[layer.name] = mask
-            if layer.plasticity is not None:
-                masks.setdefault("dormant", {})[layer.name] = layer.plasticity.dormant
-            for source, pairs in layer.pairing.items():
-                masks.setdefault("paired", {})[source] = pairs.paired
-        whole = {name: float(torch.cat([*by.values()]).double().mean()) for name, by in masks.items()}
-        parts = {f"{name}/{n}": float(m.double().mean()) for name, by in masks.items() for n, m in by.items()}
-        numbers = {
-            f"{key}/{layer.name}": number
-            for layer in self.layers
-            if layer.plasticity is not None
-            for key, number in layer.plasticity.numbers().items()
-        }
-        policy = {} if self.policy_entropy is None else {"policy entropy": self.policy_entropy}
-        return whole | parts | numbers | policy
 
     def save(self, path: str | Path, *, name: str = "this network", overwrite: bool = False) -> None:
         """Write the examination as one HTML page; requires relucid[studies].

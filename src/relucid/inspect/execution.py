@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from relucid._torch import DispatchMode, compiler_is_imported, schema_of, storage_of, tree_leaves, tree_map
@@ -31,9 +32,30 @@ class Arguments:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, batch: Given) -> Arguments:
+        """A batch as the arguments of a call: a tensor, positional arguments, or any mapping, such as a tokenizer's."""
+        if isinstance(batch, Arguments):
+            return batch
+        if isinstance(batch, Mapping):
+            return cls((), dict(batch))
+        return cls(tuple(batch) if isinstance(batch, tuple | list) else (batch,))
 
-Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
-Given = Batch | Arguments
+    def map(self, change: Callable[[Any], Any]) -> Arguments:
+        """The same arguments with every leaf changed."""
+        return Arguments(*tree_map(change, (self.args, dict(self.kwargs))))
+
+    def copied(self) -> Arguments:
+        """The same arguments with tensors of their own, apart from what those here are computed from."""
+        return self.map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf)
+
+    @property
+    def leaves(self) -> list[Any]:
+        """All values in them, however nested."""
+        return tree_leaves((self.args, dict(self.kwargs)))
+
+
+Given = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any] | Arguments
 # How a network is used, if not through its forward: a method's name, or a function of the network and the inputs.
 Method = str | Callable[..., Any]
 
@@ -177,7 +199,7 @@ class Run:
     def __call__(
         self, batch: Given, visit: Visit | None = None, observe: Observe | None = None
     ) -> list[Node]:
-        """Run once; return the executed operations in order.
+        """Run once on a copy of the batch, which a network may overwrite; return the executed operations in order.
 
         Args:
             batch: The arguments.
@@ -185,20 +207,27 @@ class Run:
             observe: Called with every activation, its value and its output.
         """
         self.calls.clear()
-        batch = copied(batch)
-        self.recorder = recorder = _Recorder(self.model, batch, visit, self.path, observe)
+        given = Arguments.of(batch).copied()
+        self.recorder = recorder = _Recorder(self.model, given, visit, self.path, observe)
         try:
             with recorder:
-                returned = called(self.model, batch, self.call)
+                returned = called(self.model, given, self.call)
         finally:
             recorder.put_back()
         self.outputs = recorder.nodes_of(returned)
         return recorder.executed
 
-    def note(self, name: str, given: Any, returned: Any) -> None:
-        """Note the call of a module."""
-        if self.recorder is not None:
-            self.calls.append(Call(name, self.recorder.nodes_of(given), self.recorder.nodes_of(returned)))
+    def follow(self, name: str, module: nn.Module) -> Iterator[RemovableHandle]:
+        """Keep the path up to date while a module runs, and note its calls."""
+
+        def leave(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            self.path.pop()
+            if self.recorder is not None:
+                nodes_of = self.recorder.nodes_of
+                self.calls.append(Call(name, nodes_of((args, kwargs)), nodes_of(output)))
+
+        yield module.register_forward_pre_hook(lambda *_: self.path.append(name))
+        yield module.register_forward_hook(leave, with_kwargs=True)
 
 
 @contextmanager
@@ -211,20 +240,9 @@ def running(
         stack.enter_context(_undisturbed(model, training))
         for name, module in model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):
-                stack.enter_context(_hook(module, name, run.path, run.note))
+                for handle in run.follow(name, module):
+                    stack.callback(handle.remove)
         yield run, run.calls
-
-
-def copied(batch: Given) -> Given:
-    """Copy a batch, since a network may overwrite its input; any mapping, such as a tokenizer's, becomes a dict."""
-    if isinstance(batch, Arguments):
-        return Arguments(*tree_map(_cloned, (batch.args, dict(batch.kwargs))))
-    clone: Given = tree_map(_cloned, dict(batch) if isinstance(batch, Mapping) else batch)
-    return clone
-
-
-def _cloned(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, Tensor) else leaf
 
 
 def called(model: nn.Module, batch: Given, call: Method | None = None) -> Any:
@@ -232,12 +250,8 @@ def called(model: nn.Module, batch: Given, call: Method | None = None) -> Any:
     for module in model.modules():
         if isinstance(module, GeometricLayer):
             module.forget_weight()
-    function = function_of(model, call)
-    if isinstance(batch, Arguments):
-        return function(*batch.args, **batch.kwargs)
-    if isinstance(batch, Mapping):
-        return function(**batch)
-    return function(*(batch if isinstance(batch, tuple | list) else (batch,)))
+    given = Arguments.of(batch)
+    return function_of(model, call)(*given.args, **given.kwargs)
 
 
 def function_of(model: nn.Module, call: Method | None) -> Callable[..., Any]:
@@ -269,10 +283,10 @@ class _Recorder(DispatchMode):
     def __init__(
         self,
         model: nn.Module,
-        batch: Given,
+        given: Arguments,
         visit: Visit | None,
         path: list[str],
-        observe: Observe | None = None,
+        observe: Observe | None,
     ) -> None:
         super().__init__()
         self.visit, self.observe = visit, observe
@@ -292,7 +306,7 @@ class _Recorder(DispatchMode):
         self.owned: dict[str, set[str]] = defaultdict(set)  # module -> its weights
         for name in (name for name, tensor in tensors.items() if tensor.dim() > 1):
             self.owned[_owner(name)].add(name)
-        for tensor in tensors_in(batch):
+        for tensor in tensors_in(given):
             self.nodes[tensor] = Node("input", data=True, name="the input", shape=tuple(tensor.shape))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -512,22 +526,3 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
-
-
-@contextmanager
-def _hook(
-    module: nn.Module, name: str, path: list[str], note: Callable[[str, Any, Any], None]
-) -> Iterator[None]:
-    """Keep ``path`` up to date while ``module`` runs, and note its calls."""
-
-    def leave(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        path.pop()
-        note(name, (args, kwargs), output)
-
-    before = module.register_forward_pre_hook(lambda *_: path.append(name))
-    after = module.register_forward_hook(leave, with_kwargs=True)
-    try:
-        yield
-    finally:
-        before.remove()
-        after.remove()

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from relucid.inspect._statistics import NEEDED
-from relucid.inspect.blocks import wide
+from relucid.inspect._statistics import NEEDED, wide
 
 FLAT = 0.01  # a unit is saturated where its slope is below this
 HELD = 0.99  # share of the singular values, or of their squares, that `srank` and `approximate_rank` count
@@ -78,9 +77,7 @@ class Features:
 
     channels: int
     doubled: int = 0
-    inputs: int = (
-        0  #: rows, tokens or images seen: positions of an image are alike and tell less than as many images
-    )
+    inputs: int = 0  #: rows, tokens or images seen; positions of an image tell less than as many images
     places: int = 0  #: rows, tokens or positions seen
     lengths: float = 0.0  #: sum of the norms of the outputs of all places
 

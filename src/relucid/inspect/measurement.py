@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -21,29 +21,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from relucid.inspect._trace import Rectified
-    from relucid.inspect.execution import Arguments, Method
     from relucid.inspect.findings import Finding
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class ExaminedNetwork:
-    """The network under examination, for measurements that need more than one layer and one pass."""
-
-    model: nn.Module
-    example: Arguments
-    data: Any = None
-    call: Method | None = None  #: how the network is used, if not through its forward
-    _made: dict[Any, Any] = field(default_factory=dict)
-
-    def once(self, make: Callable[..., T], layer: Rectified | None = None) -> T:
-        """The value of ``make(self)`` or ``make(layer)``, computed once however many measurements ask for it."""
-        key = make, layer and layer.name
-        if key not in self._made:
-            self._made[key] = make(layer or self)
-        made: T = self._made[key]
-        return made
 
 
 @dataclass(frozen=True)
@@ -83,7 +61,7 @@ class Measurement(Summarized, ABC):
 
     @classmethod
     @abstractmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Self | StreamingMeasure | None:
+    def measure(cls, layer: Rectified, network: nn.Module) -> Self | StreamingMeasure | None:
         """The measurement of a layer, what will compute it from the data, or None if it does not apply."""
 
     @abstractmethod

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from relucid.inspect.findings import Finding
-from relucid.inspect.measurement import ExaminedNetwork, Measurement, plain
+from relucid.inspect.measurement import Measurement, plain
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class PhaseCorrelations(Measurement):
     by_reader: dict[str, PhaseCorrelation]
 
     @classmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> PhaseCorrelations | None:
+    def measure(cls, layer: Rectified, network: nn.Module) -> PhaseCorrelations | None:
         """Measure every layer that reads both phases of all units; None if there is none."""
         channels = 2 * layer.units
         readers = [s for s in layer.readers if s.groups == 1 and s.weight.shape[1] % channels == 0]

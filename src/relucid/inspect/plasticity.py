@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from relucid.inspect._statistics import Sample
 from relucid.inspect.activity import REMEDY, remedy
 from relucid.inspect.features import Features, effective_rank, stable_rank
 from relucid.inspect.findings import Finding
-from relucid.inspect.measurement import ExaminedNetwork, LayerBatch, Measurement, StreamingMeasure, indices
+from relucid.inspect.measurement import LayerBatch, Measurement, StreamingMeasure, indices
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -43,7 +43,7 @@ class Plasticity(Measurement):
     sample: Sample  #: how many inputs were seen
 
     @classmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> StreamingMeasure | None:
+    def measure(cls, layer: Rectified, network: nn.Module) -> StreamingMeasure | None:
         """What adds outputs up; None if the layer has no dimension of units."""
         return StreamingPlasticity(layer, network) if len(layer.shape) > 1 else None
 
@@ -122,7 +122,7 @@ class Plasticity(Measurement):
 class StreamingPlasticity(StreamingMeasure):
     """The features of a layer, and the norms of its weights and gradients."""
 
-    def __init__(self, layer: Rectified, network: ExaminedNetwork) -> None:
+    def __init__(self, layer: Rectified, network: nn.Module) -> None:
         self.features = Features(layer.units + layer.doubled, layer.doubled)
         self.weight, self.gradient = _norms(layer, network)
         self.noun = layer.noun
@@ -142,10 +142,10 @@ class StreamingPlasticity(StreamingMeasure):
         return Plasticity(features.activity, features.singular, self.weight, self.gradient, sample)
 
 
-def _norms(layer: Rectified, network: ExaminedNetwork) -> tuple[float, float | None]:
+def _norms(layer: Rectified, network: nn.Module) -> tuple[float, float | None]:
     """The norms of the weights that feed a layer, and of the gradients of their parameters."""
     weight = sum(float(source.weight.detach().double().square().sum()) for source in layer.sources) ** 0.5
-    parameters = dict(network.model.named_parameters(remove_duplicate=False))
+    parameters = dict(network.named_parameters(remove_duplicate=False))
     names = {name for source in layer.sources for name in source.parameters}
     gradients = [parameters[name].grad for name in names if name in parameters]
     known = [float(gradient.double().square().sum()) for gradient in gradients if gradient is not None]

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from relucid.inspect.execution import DATA, Node, running
-from relucid.inspect.measurement import ExaminedNetwork, Measurement
 from relucid.nn.activation import crelu_inverse
 from relucid.printing import Summarized
-
-if TYPE_CHECKING:
-    from relucid.inspect._trace import Rectified
 
 Function = Callable[[Tensor], Tensor]
 
@@ -87,50 +81,6 @@ def reconstruction_ratio(original: Tensor, reconstructed: Tensor) -> Tensor:
     """
     ratio: Tensor = (original - reconstructed).flatten(1).norm(dim=1) / original.flatten(1).norm(dim=1)
     return ratio
-
-
-@dataclass(frozen=True)
-class ReconstructionLoss(Measurement):
-    """Reconstruction ratios |x - x'| / |x| of a layer's inputs on the example, reconstructed from its responses."""
-
-    ratio: Tensor  #: (inputs,)
-
-    @classmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> ReconstructionLoss | None:
-        """The ratios on the example; None unless exactly one weight feeds the layer."""
-        if len(layer.sources) != 1:
-            return None
-        ratio = network.once(_ratios).get(layer.sources[0].name)
-        return None if ratio is None else cls(ratio)
-
-    def summary(self) -> str:
-        """A summary in one sentence."""
-        return f"{float(self.ratio.mean()):.1%} of the input is lost"
-
-
-def _ratios(network: ExaminedNetwork) -> dict[str, Tensor]:
-    """The reconstruction ratios of every layer with a weight, by name."""
-    inputs: list[tuple[Node, Tensor]] = []
-
-    def visit(node: Node, value: Tensor) -> None:
-        if node.has_weight:
-            inputs.append((node, value.clone()))
-
-    with running(network.model, call=network.call) as (run, _):
-        run(network.example, visit)
-    # Reconstruction needs gradients, which are off during a visit.
-    return {node.name: _ratio(node, value) for node, value in inputs}
-
-
-def _ratio(node: Node, x: Tensor) -> Tensor:
-    """The reconstruction ratio of a layer's input from its responses."""
-    function, args, kwargs = node.call
-
-    def layer(value: Tensor) -> Tensor:
-        out: Tensor = function(*(value if a is DATA else a for a in args), **kwargs)
-        return out
-
-    return reconstruction_ratio(x, reconstruct(layer, layer(x), x.shape[1:]).input)
 
 
 class Affine:

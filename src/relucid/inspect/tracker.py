@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from relucid.inspect._boundary import Boundary, boundary
 from relucid.inspect._trace import trace
-from relucid.inspect.execution import Batch
+from relucid.inspect.execution import Given
 from relucid.nn import GeometricLayer
 from relucid.printing import Summarized
 
@@ -73,7 +73,7 @@ class BoundaryTracker:
     ((1, 2, 3), torch.Size([3]))
     """
 
-    def __init__(self, model: nn.Module, example: Batch | None = None, *, every: int = 1) -> None:
+    def __init__(self, model: nn.Module, example: Given | None = None, *, every: int = 1) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1 step; got {every}")
         self.model, self.every = model, every
@@ -153,7 +153,7 @@ def _all_layers(model: nn.Module) -> tuple[dict[str, Tracked], dict[str, str]]:
     return {name: (m, None) for name, m in model.named_modules() if isinstance(m, kinds)}, {}
 
 
-def _rectified_layers(model: nn.Module, example: Batch) -> tuple[dict[str, Tracked], dict[str, str]]:
+def _rectified_layers(model: nn.Module, example: Given) -> tuple[dict[str, Tracked], dict[str, str]]:
     """({name: (layer, norm after it)}, {name: why it cannot be tracked})."""
     modules = dict(model.named_modules())
     layers: dict[str, Tracked] = {}

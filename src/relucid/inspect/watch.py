@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import logging
 import math
-import weakref
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Self
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from relucid._torch import compiler_is_imported, is_compiled, is_functorch_wrapped_tensor, tree_map
+from relucid._torch import compiler_is_imported, is_compiled
+from relucid.inspect._hooks import Hook, LatestInputs, inner_optimizer, original
 from relucid.inspect._metrics import KEYS, TAU, Measured, Weights, measure, squared_norm, weights
 from relucid.inspect._policy import Policy
 from relucid.inspect._trace import trace
 from relucid.inspect.activity import remedy
-from relucid.inspect.batches import CalledParts, inputs_in
-from relucid.inspect.execution import Arguments, Given, Method, tensors_in
+from relucid.inspect.batches import CalledParts, joined
+from relucid.inspect.execution import Method
 
 LIMIT = 0.5  # share of a layer's units that are dead above which it is reported
-EMPTY: Mapping[str, Any] = MappingProxyType({})
-INPUTS = 256  # so many of the network's latest inputs are watched
 LOGGER = logging.getLogger("relucid")
 Metrics = Mapping[str, float]
 Log = Callable[[Metrics, int], object]
@@ -105,8 +100,7 @@ class Watch:
         self.at = 0  #: the step of the latest measurement, by the user's counter
         self.metrics: dict[str, float] = {}  #: the latest
         self.reported: set[str] = set()  #: what has been warned of and is still so
-        self._whole = model  # with what torch.compile puts around it
-        self._inputs = LatestInputs(self)
+        self._inputs = LatestInputs(self.model, model)
         self._gradients: dict[int, Tensor] = {}  # squared norms, as they were after the latest backward
         self._handles: list[RemovableHandle] = []  # on the parameters, for one step
         self._attached: RemovableHandle | None = None
@@ -123,28 +117,28 @@ class Watch:
         if self._attached is not None:
             self._attached.remove()
         self._attached = None
-        self._inputs.stop()
-        self._inputs.clear()
-        self._ungrip()
+        self._stop()
+        self._inputs.kept.clear()
 
     def step(self) -> None:
         """Count a step, and measure if it is due."""
         self.time += 1
         self._inputs.end_step()
         if self.time % self.every == 0:
-            self._inputs.stop()
-            self._ungrip()
+            self._stop()
             if _is_first_process():
                 self._guarded()
             if self._inputs.window <= self.every:
-                self._inputs.clear()
+                self._inputs.kept.clear()
             self._gradients.clear()
         self._listen()
 
     @property
     def inputs(self) -> Any:
         """What the network is measured on: ``data``, or its latest inputs, in a form that all remedies take."""
-        return self._inputs.joined() if self.data is None else self.data
+        if self.data is not None:
+            return self.data
+        return CalledParts({name: [*joined(kept)] for name, kept in self._inputs.kept.items()})
 
     @property
     def example(self) -> Any:
@@ -175,8 +169,10 @@ class Watch:
         return {n: getattr(self, n) for n in plain} | dict.fromkeys(gone) | {"policy": policy}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, at=state["time"], _whole=state["model"], _handles=[], _gradients={})
-        self._inputs = LatestInputs(self)
+        model = state["model"]
+        vars(self).update(
+            state, at=state["time"], _handles=[], _gradients={}, _inputs=LatestInputs(model, model)
+        )
 
     def _stepped(self, *_: object) -> None:
         self.step()
@@ -191,13 +187,19 @@ class Watch:
         else:
             self._inputs.stop()
         if left == 1:
-            ours = weakref.ref(self)
             for number, parameter in enumerate(self.model.parameters()):
                 if parameter.requires_grad and parameter.is_leaf:
-                    hook = _Gradient(ours, number)
+                    hook = Hook(self._note_gradient, number)
                     self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
 
-    def _ungrip(self) -> None:
+    def _note_gradient(self, number: int, parameter: Tensor) -> None:
+        """Note the norm of a gradient before it is clipped."""
+        if parameter.grad is not None:
+            self._gradients[number] = squared_norm(parameter.grad)
+
+    def _stop(self) -> None:
+        """Take all hooks off the network."""
+        self._inputs.stop()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -231,14 +233,14 @@ class Watch:
             self.act(self)
 
     def _measured(self) -> Measured:
-        inputs = self.inputs
         try:
-            return measure(self.model, inputs, call=self.call, policy=self.policy)
+            return measure(self.model, self.inputs, call=self.call, policy=self.policy)
         except Exception:
             if self.data is not None:
                 raise
             # Calls put together were not what the network takes: as many rows of a state, say.
-            return measure(self.model, self._inputs.apart(), policy=self.policy)
+            apart = CalledParts({name: [*kept] for name, kept in self._inputs.kept.items()})
+            return measure(self.model, apart, policy=self.policy)
 
     def _report(self, troubles: Mapping[str, str], *, failure: bool = False) -> list[str]:
         """Warn of what is new, and return its keys; failures of the watch come and go on their own."""
@@ -279,7 +281,7 @@ class Watch:
 
     def _unseen(self) -> str:
         """Why there are no inputs to measure on."""
-        if compiler_is_imported() and not is_compiled(self._whole):
+        if compiler_is_imported() and not is_compiled(self._inputs.whole):
             return (
                 "the network was not called, or only in compiled form, which does not show its inputs to a watch of "
                 "the original: give what torch.compile returned, or data="
@@ -287,185 +289,8 @@ class Watch:
         return "neither the network nor a module inside it was called in training mode: give data="
 
 
-class LatestInputs:
-    """The latest inputs of every part of a network that is called from outside."""
-
-    def __init__(self, watch: Watch) -> None:
-        self.watch = weakref.ref(watch)
-        self.kept: dict[str, list[Arguments]] = {}
-        self.window: float = math.inf  #: so many steps hold enough inputs; unknown before the first
-        self.modules: dict[str, nn.Module] = {}
-        self.error: Exception | None = None  #: why inputs could not be kept
-        self._handles: list[RemovableHandle] = []
-        self._depth = self._count = 0
-
-    def start(self) -> None:
-        """Put hooks on all modules."""
-        watch = self.watch()
-        if self._handles or watch is None:
-            return
-        self.modules = dict(watch.model.named_modules())
-        hooked = list(self.modules.items())
-        if watch._whole is not watch.model:
-            hooked.append(("", watch._whole))  # a compiled network calls no hooks of modules inside
-        for name, module in hooked:
-            self._handles.append(module.register_forward_pre_hook(_Enter(self.watch, name), with_kwargs=True))
-            self._handles.append(module.register_forward_hook(_Leave(self.watch, name), always_call=True))
-
-    def stop(self) -> None:
-        """Take all hooks off."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._depth = 0
-
-    def clear(self) -> None:
-        """Let go of all inputs."""
-        self.kept.clear()
-
-    def end_step(self) -> None:
-        """Learn how many steps it takes to see enough inputs."""
-        self._depth = 0
-        if self._handles and self._count:
-            needed = math.ceil(INPUTS / self._count) + 1
-            self.window = needed if math.isinf(self.window) else max(needed, self.window)
-        self._count = 0
-
-    def enter(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], wanted: bool) -> None:
-        """Keep the arguments of a call from outside."""
-        self._depth += 1
-        if self._depth > 1 or not wanted or any(map(is_functorch_wrapped_tensor, tensors_in((args, kwargs)))):
-            return
-        batch, kept = Arguments(*detached((args, dict(kwargs)))), self.kept.setdefault(name, [])
-        kept.append(batch)
-        self._count += inputs_in(batch)
-        while sum(map(inputs_in, kept)) - inputs_in(kept[0]) >= INPUTS:
-            kept.pop(0)
-
-    def leave(self) -> None:
-        """Note the end of a call."""
-        self._depth = max(0, self._depth - 1)
-
-    def joined(self) -> CalledParts:
-        """The inputs, with all calls of a part put together where they are of one form."""
-        return CalledParts({name: _joined(kept) for name, kept in self.kept.items()})
-
-    def apart(self) -> CalledParts:
-        """The inputs, call by call."""
-        return CalledParts({name: list(kept) for name, kept in self.kept.items()})
-
-
-class _Hook:
-    """A hook of a module; the network is pickled and copied with it, but without the watch and its inputs."""
-
-    def __init__(self, watch: Callable[[], Watch | None], name: str) -> None:
-        self.watch, self.name = watch, name
-
-    def __reduce__(self) -> Any:
-        return type(self), (_nobody, self.name)
-
-    def inputs(self, module: nn.Module) -> LatestInputs | None:
-        """Where to keep the inputs of the module that the hook was put on, not of a copy or a compiled one."""
-        watch = None if torch.compiler.is_compiling() else self.watch()
-        if watch is None or module not in (watch._inputs.modules.get(self.name), watch._whole):
-            return None
-        return watch._inputs
-
-
-class _Enter(_Hook):
-    """The hook at the beginning of a call."""
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] = EMPTY) -> None:
-        # Quantization copies a module's hooks without torch's note that they take keyword arguments.
-        if (inputs := self.inputs(module)) is None:
-            return
-        try:
-            inputs.enter(self.name, args, kwargs, module.training or torch.is_grad_enabled())
-        except Exception as error:  # arguments that cannot be copied; the network itself goes on
-            inputs.error = error.with_traceback(None)
-
-
-class _Leave(_Hook):
-    """The hook at the end of a call."""
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if (inputs := self.inputs(module)) is not None:
-            inputs.leave()
-
-
-class _Gradient:
-    """A hook of a parameter that notes the norm of its gradient, before it is clipped."""
-
-    def __init__(self, watch: Callable[[], Watch | None], number: int) -> None:
-        self.watch, self.number = watch, number
-
-    def __reduce__(self) -> Any:
-        return type(self), (_nobody, self.number)
-
-    def __call__(self, parameter: Tensor) -> None:
-        watch = self.watch()
-        if watch is not None and parameter.grad is not None:
-            watch._gradients[self.number] = squared_norm(parameter.grad)
-
-
-def _nobody() -> None:
-    """What a hook refers to after it has been pickled or copied."""
-
-
-def inner_optimizer(optimizer: Any) -> Any:
-    """The optimizer of torch inside a wrapper."""
-    while True:
-        inner = next(
-            (vars(optimizer)[n] for n in ("optimizer", "base_optimizer", "opt") if n in vars(optimizer)), None
-        )
-        if not hasattr(inner, "step"):
-            break
-        optimizer = inner
-    if not hasattr(optimizer, "register_step_post_hook"):
-        raise TypeError(
-            f"{type(optimizer).__name__} has no hooks: attach to the torch.optim.Optimizer inside, or call watch.step()"
-        )
-    return optimizer
-
-
 def _is_first_process() -> bool:
     return not (dist.is_available() and dist.is_initialized() and dist.get_rank())
-
-
-def original(model: nn.Module) -> nn.Module:
-    """The network inside what torch.compile and parallel training put around it."""
-    while is_compiled(model) or isinstance(model, DataParallel | DistributedDataParallel):
-        inside = model._orig_mod if is_compiled(model) else model.module
-        assert isinstance(inside, nn.Module)
-        model = inside
-    return model
-
-
-def detached(tree: Any) -> Any:
-    """A copy of the tensors in arguments, apart from what they are computed from."""
-    return tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, tree)
-
-
-def _joined(kept: list[Arguments]) -> list[Given]:
-    """Several calls as one, if they differ in the rows of tensors only; otherwise as they are."""
-    trees = [(batch.args, dict(batch.kwargs)) for batch in kept]
-    try:
-        return [Arguments(*tree_map(_concatenated, *trees, is_leaf=_is_whole))]
-    except (ValueError, TypeError, RuntimeError):
-        return [*kept]
-
-
-def _is_whole(tree: Any) -> bool:
-    """Whether a tuple has names, as packed sequences do, whose parts belong to each other."""
-    return isinstance(tree, tuple) and hasattr(tree, "_fields")
-
-
-def _concatenated(first: Any, *others: Any) -> Any:
-    if isinstance(first, Tensor):
-        return torch.cat([first, *others])
-    if any(other is not first and other != first for other in others):
-        raise ValueError("other values than tensors differ")
-    return first
 
 
 def _to_logger(metrics: Metrics, step: int) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,11 +12,18 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from relucid._torch import is_functorch_wrapped_tensor
+from relucid.inspect._hooks import NONE, Hook, inner_optimizer, original
 from relucid.inspect.execution import Arguments, Method, function_of, tensors_in
-from relucid.inspect.watch import detached, inner_optimizer, original
-from relucid.remedies._effect import NAN, Effect, RemedyError, check_network, moved_by
-from relucid.remedies._state import Optimizers, optimizers_in
-from relucid.remedies._units import HiddenLayer, draw, hidden_layers
+from relucid.remedies._effect import (
+    NAN,
+    Effect,
+    Optimizers,
+    RemedyError,
+    check_network,
+    moved_by,
+    optimizers_in,
+)
+from relucid.remedies._units import HiddenLayer, hidden_layers
 
 
 def contribution(mean_size: Tensor, outgoing: Tensor) -> Tensor:
@@ -40,17 +46,32 @@ class _Reader:
     average: Tensor  #: (inputs,): decaying average of the means
     calls: int = 0
 
-    def see(self, x: Tensor) -> None:
+    def see(self, module: Any, args: tuple[Any, ...]) -> None:
         """Add the inputs of a call."""
-        dim = (
-            x.dim() - 1 if isinstance(self.module, nn.Linear) else x.dim() - 1 - len(self.module.kernel_size)
-        )
-        rows = x.detach().movedim(dim, 0).flatten(1)
-        if len(rows) != len(self.unit):  # converted meanwhile, which the next step will notice
+        if not torch.is_grad_enabled() or module is not self.module or not args:
             return
-        self.size += rows.abs().mean(1)
-        self.value += rows.mean(1)
-        self.calls += 1
+        x = args[0]
+        places = 0 if isinstance(module, nn.Linear) else len(module.kernel_size)
+        dim = x.dim() - 1 - places
+        # Of another size if it was converted meanwhile, which the next step will notice.
+        if not is_functorch_wrapped_tensor(x) and x.shape[dim] == len(self.unit):
+            rows = x.detach().movedim(dim, 0).flatten(1)
+            self.size += rows.abs().mean(1)
+            self.value += rows.mean(1)
+            self.calls += 1
+
+    @property
+    def inputs(self) -> int:
+        """The number of inputs that the layer has now."""
+        count: int = getattr(self.module, "in_features", None) or self.module.in_channels
+        return count
+
+    def outgoing(self) -> Tensor:
+        """The weights that read every input, (outputs, inputs): those of a kernel or a group below each other."""
+        weight: Tensor = self.module.weight.detach()
+        if (groups := getattr(self.module, "groups", 1)) > 1:
+            weight = torch.cat(weight.chunk(groups), 1)
+        return weight.flatten(2).transpose(1, 2).flatten(0, 1) if weight.dim() > 2 else weight
 
 
 @dataclass
@@ -62,6 +83,24 @@ class _Layer:
     utility: Tensor  #: (units,): decaying average of contributions
     age: Tensor  #: (units,): steps since they were drawn
     due: float = 0.0  #: units that should have been replaced so far, less those that were
+
+    @classmethod
+    def of(cls, layer: HiddenLayer, columns: Mapping[str, Tensor]) -> _Layer:
+        """A layer of which nothing has been seen."""
+        readers = {}
+        for name, unit in columns.items():
+            module: Any = layer.modules[name]
+            zeros = torch.zeros(3, len(unit), device=module.weight.device)
+            readers[name] = _Reader(module, unit.to(zeros.device), *zeros)
+        weight = layer.module.weight
+        return cls(layer, readers, *torch.zeros(2, len(weight), device=weight.device))
+
+    def is_current(self, modules: set[nn.Module]) -> bool:
+        """Whether the modules are still those that were found; a conversion puts others in their place."""
+        readers = self.readers.values()
+        same = all(reader.inputs == len(reader.unit) for reader in readers)
+        found = modules.issuperset([self.layer.module, *(reader.module for reader in readers)])
+        return found and same and len(self.layer.module.weight) == len(self.age)
 
 
 class ContinualBackprop:
@@ -121,9 +160,8 @@ class ContinualBackprop:
         self.refused: dict[str, str] = {}  #: layers whose units cannot be, and why
         self._optimizers: list[Any] = []
         self._handles: list[RemovableHandle] = []
-        self._first: list[RemovableHandle] = []
         self._attached: list[RemovableHandle] = []
-        self._layers: list[_Layer] = []
+        self._layers: dict[str, _Layer] = {}
         self._state: Mapping[str, Any] = {}
         if example is None:
             self._await_call()
@@ -139,18 +177,18 @@ class ContinualBackprop:
 
     def detach(self) -> None:
         """Stop."""
-        for handle in (*self._handles, *self._first, *self._attached):
+        for handle in (*self._handles, *self._attached):
             handle.remove()
 
     @property
     def utility(self) -> dict[str, Tensor]:
         """The utility of every unit, by layer, corrected for its age."""
-        return {_name(tracked): self._corrected(tracked.utility, tracked.age) for tracked in self._layers}
+        return {name: self._corrected(layer.utility, layer.age) for name, layer in self._layers.items()}
 
     @property
     def age(self) -> dict[str, Tensor]:
         """For how many steps every unit has lived, by layer."""
-        return {_name(tracked): tracked.age.clone() for tracked in self._layers}
+        return {name: layer.age.clone() for name, layer in self._layers.items()}
 
     @torch.no_grad()
     def step(self, inputs: Any = None) -> Effect:
@@ -159,7 +197,8 @@ class ContinualBackprop:
         Args:
             inputs: Inputs on which to measure by how much outputs move, which takes two more passes.
         """
-        if not self._is_current():
+        modules = set(self.model.modules())
+        if not all(layer.is_current(modules) for layer in self._layers.values()):
             self._await_call()
         if inputs is None:
             return Effect("continual backprop", self._replace(), NAN, self.refused)
@@ -169,75 +208,69 @@ class ContinualBackprop:
     def state_dict(self) -> dict[str, Any]:
         """What to keep in a checkpoint."""
         return {
-            _name(tracked): {"utility": tracked.utility, "age": tracked.age, "due": tracked.due}
-            | {"averages": {name: reader.average for name, reader in tracked.readers.items()}}
-            for tracked in self._layers
+            name: {"utility": layer.utility, "age": layer.age, "due": layer.due}
+            | {"averages": {reader: seen.average for reader, seen in layer.readers.items()}}
+            for name, layer in self._layers.items()
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
         self._state = state
-        self._restore()
-
-    def _restore(self) -> None:
-        for tracked in self._layers:
-            known = self._state.get(_name(tracked))
-            if known is not None and known["age"].shape == tracked.age.shape:
-                tracked.utility, tracked.age, tracked.due = (
-                    known["utility"].clone(),
-                    known["age"].clone(),
-                    known["due"],
-                )
-                for name, average in known["averages"].items():
-                    tracked.readers[name].average = average.clone()
+        for name, layer in self._layers.items():
+            known = state.get(name)
+            if known is not None and known["age"].shape == layer.age.shape:
+                layer.utility, layer.age = known["utility"].clone(), known["age"].clone()
+                layer.due = known["due"]
+                for reader, average in known["averages"].items():
+                    layer.readers[reader].average = average.clone()
 
     def _stepped(self, *_: object) -> None:
         self.step()
 
     def _replace(self) -> dict[str, tuple[int, ...]]:
         changed: dict[str, tuple[int, ...]] = {}
-        for tracked in self._layers:
-            if not all(reader.calls for reader in tracked.readers.values()):
+        for name, layer in self._layers.items():
+            if not all(reader.calls for reader in layer.readers.values()):
                 continue
-            self._update(tracked)
-            units = self._due(tracked)
+            self._update(layer)
+            units = self._due(layer)
             if len(units):
-                self._transfer(tracked, units)
-                columns = {n: _columns_of(reader, units) for n, reader in tracked.readers.items()}
-                draw(tracked.layer, units, columns, self._optimizers)
-                tracked.utility[units], tracked.age[units] = 0.0, 0
-                changed[_name(tracked)] = tuple(units.tolist())
-                self.replaced[_name(tracked)] += len(units)
+                self._transfer(layer, units)
+                columns = {reader: seen.unit for reader, seen in layer.readers.items()}
+                layer.layer.draw(units, columns, self._optimizers)
+                layer.utility[units], layer.age[units] = 0.0, 0
+                changed[name] = tuple(units.tolist())
+                self.replaced[name] += len(units)
         return changed
 
-    def _update(self, tracked: _Layer) -> None:
+    def _update(self, layer: _Layer) -> None:
         """Age all units by a step, and add what they contributed to their utility."""
-        tracked.age += 1
-        tracked.utility *= self.decay
-        for reader in tracked.readers.values():
-            of_columns = contribution(reader.size / reader.calls, _outgoing(reader.module))
+        layer.age += 1
+        layer.utility *= self.decay
+        for reader in layer.readers.values():
+            of_columns = contribution(reader.size / reader.calls, reader.outgoing())
             known = reader.unit >= 0
-            tracked.utility.index_add_(0, reader.unit[known], (1 - self.decay) * of_columns[known])
+            layer.utility.index_add_(0, reader.unit[known], (1 - self.decay) * of_columns[known])
             reader.average.lerp_(reader.value / reader.calls, 1 - self.decay)
             reader.size.zero_()
             reader.value.zero_()
             reader.calls = 0
 
-    def _due(self, tracked: _Layer) -> Tensor:
+    def _due(self, layer: _Layer) -> Tensor:
         """The mature units of least utility, as many as are due."""
-        mature = (tracked.age > self.maturity).nonzero().flatten()
-        tracked.due += self.rate * len(mature)
-        count = min(int(tracked.due), len(mature))
-        tracked.due -= count
-        utility = self._corrected(tracked.utility, tracked.age)[mature]
+        mature = (layer.age > self.maturity).nonzero().flatten()
+        layer.due += self.rate * len(mature)
+        count = min(int(layer.due), len(mature))
+        layer.due -= count
+        utility = self._corrected(layer.utility, layer.age)[mature]
         return mature[utility.topk(count, largest=False).indices]
 
-    def _transfer(self, tracked: _Layer, units: Tensor) -> None:
+    def _transfer(self, layer: _Layer, units: Tensor) -> None:
         """Let the biases of the readers take over the mean contribution of units."""
-        for reader in tracked.readers.values():
-            columns = _columns_of(reader, units)
+        for reader in layer.readers.values():
+            columns = torch.isin(reader.unit, units).nonzero().flatten()
             if reader.module.bias is not None and getattr(reader.module, "groups", 1) == 1:
-                mean = self._corrected(reader.average[columns], tracked.age[reader.unit[columns]])
+                mean = self._corrected(reader.average[columns], layer.age[reader.unit[columns]])
                 weight = reader.module.weight[:, columns]
                 weight = weight.flatten(2).sum(2) if weight.dim() > 2 else weight
                 reader.module.bias += weight @ mean
@@ -249,117 +282,29 @@ class ContinualBackprop:
     def _prepare(self, example: Any) -> None:
         """Find the layers and their readers, and watch what these read."""
         layers, self.refused = hidden_layers(self.model, example, self.call)
-        self._layers = []
-        hooked: dict[str, list[_Reader]] = {}
-        for layer in layers:
-            units = layer.unit_of_columns()
-            if isinstance(units, str):
-                self.refused[layer.prefix + layer.name] = units
+        for name, layer in layers.items():
+            columns = layer.columns()
+            if isinstance(columns, str):
+                self.refused[name] = columns
                 continue
-            readers = {}
-            for name, unit in units.items():
-                zeros = torch.zeros(3, len(unit), device=_weight_of(layer.modules[name]).device)
-                reader = _Reader(layer.modules[name], unit.to(zeros.device), *zeros)
-                readers[name] = reader
-                hooked.setdefault(name, []).append(reader)
-            age = torch.zeros(layer.units, device=_weight_of(layer.modules[layer.name]).device)
-            self._layers.append(_Layer(layer, readers, torch.zeros_like(age), age))
-        for same in hooked.values():
-            self._handles.append(same[0].module.register_forward_pre_hook(_Reads(same)))
-        self._restore()
+            self._layers[name] = tracked = _Layer.of(layer, columns)
+            for reader in tracked.readers.values():
+                self._handles.append(reader.module.register_forward_pre_hook(Hook(reader.see)))
+        self.load_state_dict(self._state)
 
-    def _is_current(self) -> bool:
-        """Whether the modules are still those that were found; a conversion puts others in their place."""
-        if not self._layers:
-            return True
-        modules = set(self.model.modules())
-        return all(
-            tracked.layer.modules[tracked.layer.name] in modules
-            and len(_weight_of(tracked.layer.modules[tracked.layer.name])) == tracked.layer.units
-            and all(
-                r.module in modules and len(r.unit) == _inputs_of(r.module) for r in tracked.readers.values()
-            )
-            for tracked in self._layers
-        )
-
-    def _await_call(self) -> None:
-        """Learn from the next call how the network is made."""
+    def _forget(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._layers = []
-        if not self._first:
-            hook = _FirstCall(weakref.ref(self))
-            self._first.append(self.model.register_forward_pre_hook(hook, with_kwargs=True))
+        self._layers.clear()
 
-    def _called(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        for handle in self._first:
-            handle.remove()
-        self._first.clear()
-        self._prepare(Arguments(*detached((args, dict(kwargs)))))
+    def _await_call(self) -> None:
+        """Learn from the next call how the network is made."""
+        self._forget()
+        self._handles.append(self.model.register_forward_pre_hook(Hook(self._called), with_kwargs=True))
 
-
-class _Reads:
-    """A hook of a layer that reads units; copies of the network go without it."""
-
-    def __init__(self, readers: list[_Reader]) -> None:
-        self.readers = readers
-
-    def __reduce__(self) -> Any:
-        return type(self), ([],)
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-            return
-        for reader in self.readers:
-            if reader.module is module and args and not is_functorch_wrapped_tensor(args[0]):
-                reader.see(args[0])
-
-
-class _FirstCall:
-    """A hook of the network that shows one call; copies of the network go without it."""
-
-    def __init__(self, owner: Callable[[], ContinualBackprop | None]) -> None:
-        self.owner = owner
-
-    def __reduce__(self) -> Any:
-        return type(self), (_nobody,)
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        owner = self.owner()
-        if owner is None or module is not owner.model or torch.compiler.is_compiling():
-            return
-        inside_transform = any(map(is_functorch_wrapped_tensor, tensors_in((args, dict(kwargs)))))
-        if torch.is_grad_enabled() and not inside_transform:
-            owner._called(args, kwargs)
-
-
-def _nobody() -> None:
-    """What a hook refers to after it has been copied."""
-
-
-def _name(tracked: _Layer) -> str:
-    return tracked.layer.prefix + tracked.layer.name
-
-
-def _weight_of(module: Any) -> Tensor:
-    weight: Tensor = module.weight
-    return weight
-
-
-def _inputs_of(module: Any) -> int:
-    """The number of inputs of a linear or convolution layer."""
-    count: int = module.in_features if isinstance(module, nn.Linear) else module.in_channels
-    return count
-
-
-def _outgoing(module: Any) -> Tensor:
-    """The weights that read every input, (outputs, inputs): those of a kernel or a group below each other."""
-    weight: Tensor = module.weight.detach()
-    if (groups := getattr(module, "groups", 1)) > 1:
-        weight = torch.cat(weight.chunk(groups), 1)
-    return weight.flatten(2).transpose(1, 2).flatten(0, 1) if weight.dim() > 2 else weight
-
-
-def _columns_of(reader: _Reader, units: Tensor) -> Tensor:
-    return torch.isin(reader.unit, units).nonzero().flatten()
+    def _called(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NONE) -> None:
+        inside_transform = any(map(is_functorch_wrapped_tensor, tensors_in((args, kwargs))))
+        if model is self.model and torch.is_grad_enabled() and not inside_transform:
+            self._forget()
+            self._prepare(Arguments(args, kwargs).copied())

@@ -1,8 +1,8 @@
-"""What a remedy did to a network."""
+"""What every remedy takes and returns: a network, its optimizers, and what became of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ from relucid.printing import Summarized, counted
 from relucid.randomness import seeded
 
 NAN = float("nan")
+Optimizers = Any  # one torch.optim.Optimizer, a wrapper of one, or several
 
 
 class RemedyError(ValueError):
@@ -30,9 +31,8 @@ class Effect(Summarized):
     remedy: str
     changed: Mapping[str, tuple[int, ...]]  #: by layer: the units drawn again; () for a layer as a whole
     moved: float  #: largest change of an output on the inputs; nan if none were given
-    refused: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: layers that should be changed but cannot, and why
+    #: layers that should be changed but cannot, and why
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def units(self) -> int:
@@ -53,15 +53,14 @@ def moved_by(model: nn.Module, inputs: Any, call: Method | None = None) -> Itera
     if inputs is None:
         yield lambda: NAN
         return
-    batches = [(part, list(them)) for _, part, them in parts_of(model, inputs, call)]
+    parts = [(part, use, list(batches)) for _, part, use, batches in parts_of(model, inputs, call)]
 
     def outputs() -> list[Tensor]:
         values = []
-        for part, them in batches:
+        for part, use, batches in parts:
             with in_mode(part, False), torch.no_grad(), seeded():
-                for batch in them:
-                    returned = called(part, batch, call if part is model else None)
-                    values += [x.detach().clone() for x in tensors_in(returned) if x.is_floating_point()]
+                returned = [tensors_in(called(part, batch, use)) for batch in batches]
+            values += [x.detach().clone() for xs in returned for x in xs if x.is_floating_point()]
         return values
 
     before = outputs()
@@ -82,3 +81,29 @@ def check_network(model: nn.Module) -> None:
             "each process would draw other values: give the network inside (model.module) on every process, after the "
             "same torch.manual_seed, and with the same inputs"
         )
+
+
+def optimizers_in(optimizer: Optimizers, model: nn.Module | None = None) -> list[Any]:
+    """The optimizers as a list; refuse what is none, and those that train nothing of the network.
+
+    >>> optimizers_in(None)
+    []
+    """
+    given = (
+        [] if optimizer is None else [*optimizer] if isinstance(optimizer, Sequence | set) else [optimizer]
+    )
+    known = set() if model is None else {id(p) for p in model.parameters()}
+    for one in given:
+        if not hasattr(one, "param_groups"):
+            raise RemedyError(
+                f"optimizer= takes one torch.optim.Optimizer or several, not a {type(one).__name__}"
+            )
+        if model is not None and not any(
+            id(p) in known for group in one.param_groups for p in group["params"]
+        ):
+            raise RemedyError("the optimizer trains no parameter of this network: give the one that does")
+        if isinstance(one, torch.optim.LBFGS):
+            raise RemedyError(
+                "LBFGS keeps one history of all parameters, which would be wrong: use a new LBFGS"
+            )
+    return given

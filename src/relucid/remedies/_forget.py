@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from relucid.remedies._state import Optimizers, optimizers_in
+from relucid.remedies._effect import Optimizers, optimizers_in
 
 
 def forget(optimizer: Optimizers, parameters: Iterable[Tensor] | None = None) -> int:

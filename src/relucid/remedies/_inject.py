@@ -9,8 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from relucid._torch import tree_leaves, tree_map
-from relucid.remedies._effect import RemedyError, check_network
-from relucid.remedies._state import Optimizers, optimizers_in
+from relucid.remedies._effect import Optimizers, RemedyError, check_network, optimizers_in
 
 
 class Injected(nn.Module):

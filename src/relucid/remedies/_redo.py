@@ -7,14 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from relucid.inspect._metrics import TAU, Collector
-from relucid.inspect.batches import parts_of
-from relucid.inspect.execution import Method, Node, running
-from relucid.inspect.features import Features
-from relucid.nn.tracing import no_autocast
-from relucid.remedies._effect import Effect, RemedyError, check_network, moved_by
-from relucid.remedies._state import Optimizers, optimizers_in
-from relucid.remedies._units import HiddenLayer, draw, hidden_layers
+from relucid.inspect._metrics import TAU, measure
+from relucid.inspect.execution import Method
+from relucid.remedies._effect import Effect, Optimizers, RemedyError, check_network, moved_by, optimizers_in
+from relucid.remedies._units import hidden_layers
 
 
 def redo(
@@ -50,52 +46,17 @@ def redo(
         raise RemedyError(f"tau must be 0 or more; got {tau}")
     optimizers = optimizers_in(optimizer, model)
     layers, refused = hidden_layers(model, inputs, call)
+    features = measure(model, inputs, call=call).layers
     planned = []
-    for layer, features in zip(layers, seen(model, layers, inputs, call), strict=True):
-        units = features.dormant(tau).nonzero().flatten() if features is not None else torch.empty(0)
-        if len(units):
-            columns = layer.columns(units)
-            if isinstance(columns, str):
-                refused[layer.prefix + layer.name] = columns
-            else:
-                planned.append((layer, units, columns))
+    for name, layer in layers.items():
+        units = features[name].dormant(tau).nonzero().flatten() if name in features else torch.empty(0)
+        columns = layer.columns() if len(units) else {}
+        if isinstance(columns, str):
+            refused[name] = columns
+        elif len(units):
+            planned.append((name, layer, units, columns))
     with moved_by(model, inputs, call) as moved:
-        for layer, units, columns in planned:
-            draw(layer, units, columns, optimizers)
-        changed = {layer.prefix + layer.name: tuple(units.tolist()) for layer, units, _ in planned}
+        for _, layer, units, columns in planned:
+            layer.draw(units, columns, optimizers)
+        changed = {name: tuple(units.tolist()) for name, _, units, _ in planned}
         return Effect("redo", changed, moved(), refused)
-
-
-def seen(
-    model: nn.Module, layers: list[HiddenLayer], inputs: Any, call: Method | None
-) -> list[Features | None]:
-    """What the units of each layer do on all inputs."""
-    features: dict[tuple[str, str], Features] = {}
-    for part, module, batches in parts_of(model, inputs, call):
-        with running(module, call=call if module is model else None) as (run, _):
-            for batch in batches:
-                collector = _ByActivation(part, features, no_autocast(model))
-                run(batch, observe=collector)
-    return [features.get((layer.part, _key(layer.activation))) for layer in layers]
-
-
-class _ByActivation(Collector):
-    """Collects features by activation, so that two of one layer are not taken for each other."""
-
-    def __init__(self, part: str, features: dict[tuple[str, str], Features], exact: torch.autocast) -> None:
-        super().__init__({}, "", exact)
-        self.part, self.all = part, features
-
-    def _name(self, node: Node, sources: tuple[str, ...]) -> str:
-        key = _key(node)
-        if (self.part, key) in self.all:
-            self.layers[key] = self.all[self.part, key]
-        return key
-
-    def _add(self, node: Node, value: torch.Tensor, output: torch.Tensor) -> None:
-        super()._add(node, value, output)
-        self.all |= {(self.part, key): features for key, features in self.layers.items()}
-
-
-def _key(node: Node) -> str:
-    return node.name or f"{node.module}:{node.op}:{node.order}"

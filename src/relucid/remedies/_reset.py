@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from relucid.inspect.execution import Method
-from relucid.remedies._effect import Effect, RemedyError, check_network, moved_by
+from relucid.remedies._effect import Effect, Optimizers, RemedyError, check_network, moved_by, optimizers_in
 from relucid.remedies._forget import forget
-from relucid.remedies._state import Optimizers, optimizers_in
 
 
 def reset(

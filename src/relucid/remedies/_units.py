@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,78 +28,61 @@ class HiddenLayer:
     name: str  #: of the linear or convolution layer
     activation: Node
     dim: int  #: of the units in the activation's output
-    units: int
     norms: tuple[str, ...]  #: norms between the layer and its activation
-    part: str  #: the part of the network that was run
-    modules: dict[str, nn.Module]  #: of that part
+    modules: dict[str, nn.Module]  #: of the part of the network that was run
     recording: Recording
 
-    def columns(self, units: Tensor) -> dict[str, Tensor] | str:
-        """The inputs of every layer that reads some units, by its name, or why these cannot be told from others."""
-        scale = torch.ones(self.units, dtype=torch.float64)
-        scale[units] = 0.0  # values that nobody listens to travel like this
-        start = {self.activation: Layout(self.dim, torch.arange(self.units), scale, frozenset([self.name]))}
+    @property
+    def module(self) -> Any:
+        """The layer itself."""
+        return self.modules[self.name]
+
+    def columns(self) -> dict[str, Tensor] | str:
+        """By layer that reads the units: whose each of its inputs is, -1 for others; or why that is not known."""
+        count = self.activation.shape[self.dim]
+        # A factor of its own for every unit travels with its values, and tells where they are read.
+        factors = torch.arange(2, count + 2, dtype=torch.float64)
+        start = {self.activation: Layout(self.dim, torch.arange(count), factors, frozenset([self.name]))}
         flowed = flow(self.recording, start, self.modules)
         if flowed.stuck:
             return str(flowed.stuck[0][1])
-        columns: dict[str, Tensor] = {}
-        for name, layout in flowed.reads.items():
+        for name in flowed.reads:
             if isinstance(self.modules[name], BatchNormNd):
                 return f"{name} normalizes them after the activation"
             if name in flowed.carries or not isinstance(self.modules[name], nn.Linear | ConvNd):
                 return f"{name} reads them one by one"
             if len(self.recording.calls_of[name]) > 1:
                 return f"{name} is called more than once"
-            columns[name] = (layout.scale == 0).nonzero().flatten()
-        return columns if columns else "no layer reads them"
+        units = {name: layout.scale.long() - 2 for name, layout in flowed.reads.items()}
+        return units if units else "no layer reads them"
 
-    def unit_of_columns(self) -> dict[str, Tensor] | str:
-        """The unit that every input of the layers that read them comes from, -1 if from none; or why it is not known.
-
-        Where the inputs from some units lie is known for any choice of units: the binary digits of their numbers tell.
-        """
-        numbers = torch.arange(self.units)
-        columns = self.columns(numbers)
-        if isinstance(columns, str):
-            return columns
-        units = {}
-        for name, inputs in columns.items():
-            module: Any = self.modules[name]
-            count = module.in_features if isinstance(module, nn.Linear) else module.in_channels
-            units[name] = torch.full((count,), -1)
-            units[name][inputs] = 0
-        for digit in range((self.units - 1).bit_length()):
-            ones = numbers[(numbers >> digit) & 1 == 1]
-            part = self.columns(ones)
-            assert not isinstance(part, str)
-            for name, inputs in part.items():
-                units[name][inputs] += 1 << digit
-        return units
-
-    @property
-    def prefix(self) -> str:
-        """What begins the names of modules in the network."""
-        return f"{self.part}." if self.part else ""
+    def draw(self, units: Tensor, columns: dict[str, Tensor], optimizers: list[Any]) -> None:
+        """Give units new incoming weights, as the layer draws its first ones, and outgoing weights of zero."""
+        root = self.modules[""]
+        readers = {name: torch.isin(unit, units).nonzero().flatten() for name, unit in columns.items()}
+        entries = drawn(root, (self.name, *self.norms), units)
+        Revive(self.name, units, entries, readers).apply(Edits(root, optimizers))
 
 
 def hidden_layers(
     model: nn.Module, inputs: Any, call: Method | None = None
-) -> tuple[list[HiddenLayer], dict[str, str]]:
+) -> tuple[dict[str, HiddenLayer], dict[str, str]]:
     """The hidden layers that a network runs on the first batch of inputs, and why units of others cannot be changed."""
-    layers: list[HiddenLayer] = []
+    layers: dict[str, HiddenLayer] = {}
     refused: dict[str, str] = {}
-    for part, module, batches in parts_of(model, inputs, call):
-        batch = next(iter(batches))
-        recording = record(module, batch, call=call if module is model else None)
+    for part, module, use, batches in parts_of(model, inputs, call):
+        recording = record(module, next(iter(batches)), call=use)
         dims, modules = channel_dims(recording.nodes), dict(module.named_modules())
+        prefix = f"{part}." if part else ""
         for node in (node for node in recording.nodes if node.is_activation and node.shape):
             layer = _hidden(node, recording, dims, modules)
-            name, prefix = node.name or node.module or node.op, f"{part}." if part else ""
-            if isinstance(layer, HiddenLayer):
-                layers.append(replace(layer, part=part))
+            if isinstance(layer, str):
+                refused[prefix + (node.name or node.module or node.op)] = layer
+            elif prefix + layer.name in layers:
+                refused[prefix + layer.name] = "several activations read its units"
             else:
-                refused[prefix + name] = layer
-    return layers, refused
+                layers[prefix + layer.name] = layer
+    return {name: layer for name, layer in layers.items() if name not in refused}, refused
 
 
 def _hidden(
@@ -122,11 +105,4 @@ def _hidden(
     dim = dims.get(node, len(node.shape) - 1)
     if node.shape[dim] != len(layer.weight):
         return f"its units are not those of {name}"
-    return HiddenLayer(name, node, dim, node.shape[dim], norms, "", modules, recording)
-
-
-def draw(layer: HiddenLayer, units: Tensor, columns: dict[str, Tensor], optimizers: list[Any]) -> None:
-    """Give units new incoming weights, as their layer draws its first ones, and outgoing weights of zero."""
-    root = layer.modules[""]
-    entries = drawn(root, (layer.name, *layer.norms), units)
-    Revive(layer.name, units, entries, columns).apply(Edits(root, optimizers))
+    return HiddenLayer(name, node, dim, norms, modules, recording)
