@@ -20,10 +20,10 @@ def test_units_that_died_or_were_revived_are_named():
     after = copy.deepcopy(before)
     after[0].bias.data[:3] = torch.tensor([-100.0, 0.0, 0.0])
     comparison = examine(after, DATA).against(examine(before, DATA))
-    first, _ = comparison.layers
-    assert (first.layer, first.died, first.revived) == ("0", (0,), (1,))
+    assert list(comparison.shared) == ["0", "2"]
+    assert (comparison.died("0"), comparison.revived("0")) == ([0], [1])
     change = (before[0](DATA) > 0).double().mean(0) - (after[0](DATA) > 0).double().mean(0)
-    assert abs(first.moved - float(change.abs().mean())) < 1e-12
+    assert abs(comparison.moved("0") - float(change.abs().mean())) < 1e-12
     assert "0: 1 units died, 1 were revived" in str(comparison)
     json.dumps(comparison.to_dict(), allow_nan=False)
 
@@ -54,5 +54,4 @@ def test_layers_that_only_one_network_has_are_named():
 def test_no_unit_counts_as_dead_on_a_handful_of_inputs():
     before, after = network(), network()
     after[0].bias.data.fill_(-100)
-    first, _ = examine(after, DATA[:5]).against(examine(before, DATA[:5])).layers
-    assert first.died == ()
+    assert examine(after, DATA[:5]).against(examine(before, DATA[:5])).died("0") == []

@@ -66,15 +66,6 @@ def test_invariance_is_what_its_definition_says(activation, respond, crop):
     assert result.score == pytest.approx(float((local / result.firing_rate).mean()))
 
 
-def test_results_do_not_depend_on_the_batches():
-    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.ReLU())
-    images = torch.randn(20, 1, 10, 10)
-    one, many = invariance(net, [images]), invariance(net, images.split(3))
-    for name in ("0", "2"):
-        torch.testing.assert_close(one.layers[name].threshold, many.layers[name].threshold)
-        torch.testing.assert_close(one.layers[name].local_rate, many.layers[name].local_rate)
-
-
 def test_a_mirrored_image_of_a_mirrored_scene_fires_the_same_units():
     conv = nn.Conv2d(1, 4, 3, padding=1)
     conv.weight.data = conv.weight.data + conv.weight.data.flip(-1)

@@ -128,6 +128,14 @@ def test_weights_and_gradients_are_those_of_the_literature():
     assert metrics(net, DATA)["gradient norm"] == pytest.approx(float(total))
 
 
+def test_the_gradient_norm_is_that_of_complex_weights_too():
+    net = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2))
+    net.phase = nn.Parameter(torch.tensor(2j))
+    (net.phase * net(DATA).sum()).abs().backward()
+    expected = sum(float(p.grad.abs().square().sum()) for p in net.parameters()) ** 0.5
+    assert metrics(net, DATA)["gradient norm"] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     "module", [nn.Tanh(), nn.Sigmoid(), nn.Hardtanh(), nn.ReLU6(), nn.Softsign(), nn.Hardsigmoid()]
 )

@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from relucid.inspect._trace import trace
-from relucid.inspect.execution import DATA, running
+from relucid.inspect.execution import running
+from relucid.inspect.recorder import DATA
 from relucid.nn import GeometricConv2d, GeometricLinear, geometric
 from relucid.nn.activation import AVR, CReLU, crelu
 from relucid.nn.meannorm import MeanNorm
@@ -562,8 +563,3 @@ def test_a_network_that_fails_is_left_as_it_was():
         trace(net, IMAGE)
     assert net.training
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
-
-
-def test_the_summary_names_every_layer_and_every_omission():
-    net = nn.Sequential(conv(), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
-    assert trace(net, IMAGE).summary().splitlines() == ["2 (relu) <- 0 -> 1", "4: feeds the output"]

@@ -19,11 +19,12 @@ from relucid.inspect._trace import Rectified, base_name, trace
 from relucid.inspect.activity import Activity
 from relucid.inspect.batches import batches_of, example_for, inputs_in, is_one_batch
 from relucid.inspect.examination import Examination, ExaminedLayer
-from relucid.inspect.execution import DATA, Arguments, Method, Node, running
+from relucid.inspect.execution import Arguments, Method, running
 from relucid.inspect.findings import Finding, ranked
 from relucid.inspect.measurement import LayerBatch, Measurement, StreamingMeasure
 from relucid.inspect.phase import PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
+from relucid.inspect.recorder import DATA, Node
 from relucid.nn.tracing import no_autocast
 
 MEASURES: dict[str, type[Measurement]] = {

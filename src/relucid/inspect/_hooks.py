@@ -15,7 +15,8 @@ from torch.utils.hooks import RemovableHandle
 
 from relucid._torch import is_compiled, is_functorch_wrapped_tensor
 from relucid.inspect.batches import inputs_in
-from relucid.inspect.execution import Arguments, tensors_in
+from relucid.inspect.execution import Arguments
+from relucid.inspect.recorder import tensors_in
 
 INPUTS = 256  # so many of the network's latest inputs are kept
 NONE: Mapping[str, Any] = MappingProxyType({})

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from relucid.inspect._trace import Rectified, trace
 from relucid.inspect.batches import batches_of
-from relucid.inspect.execution import Arguments, Method, Node, Run, running
+from relucid.inspect.execution import Arguments, Method, Run, running
+from relucid.inspect.recorder import Node
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:

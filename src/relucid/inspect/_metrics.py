@@ -14,8 +14,9 @@ from relucid._torch import schema_of
 from relucid.inspect._policy import NAN, Entropy, Policy, watched
 from relucid.inspect._trace import base_name, origins
 from relucid.inspect.batches import parts_of
-from relucid.inspect.execution import Method, Node, running
+from relucid.inspect.execution import Method, running
 from relucid.inspect.features import FLAT, RANKS, Features
+from relucid.inspect.recorder import Node
 from relucid.nn.kinds import Kind
 from relucid.nn.tracing import no_autocast
 

@@ -227,42 +227,49 @@ def _extremes(filters: Tensor, sign: Tensor, offset: int) -> tuple[Tensor, Tenso
     def unit(start: int) -> Tensor:
         return kept[start : start + BLOCK].to(dtype) * factor[start : start + BLOCK]
 
-    low, high = _Extreme(factor, torch.min), _Extreme(factor, torch.max)
+    none = torch.full((len(kept),), -1, device=kept.device)
+    low = torch.full_like(norms[alive], torch.inf), none
+    high = -low[0], none.clone()
     for i in range(0, len(kept), BLOCK):
         rows = unit(i)
         for j in range(i, len(kept), BLOCK):
             cosines = rows @ (rows if i == j else unit(j)).T
-            for extreme, itself in (low, torch.inf), (high, -torch.inf):
+            for known, pick, compare, itself in (
+                (low, torch.min, torch.lt, torch.inf),
+                (high, torch.max, torch.gt, -torch.inf),
+            ):
                 if i == j:
                     cosines.fill_diagonal_(itself)
                 else:
-                    extreme.update(cosines, 0, rows=j, columns=i)
-                extreme.update(cosines, 1, rows=i, columns=j)
-    return *low.scattered(alive, len(filters), offset), *high.scattered(alive, len(filters), offset)
+                    _update(known, compare, pick(cosines, 0), rows=j, columns=i)
+                _update(known, compare, pick(cosines, 1), rows=i, columns=j)
+    return *_scattered(*low, alive, len(filters), offset), *_scattered(*high, alive, len(filters), offset)
 
 
-class _Extreme:
-    """Running smallest (or largest) cosine of each filter, and its index."""
+def _update(
+    known: tuple[Tensor, Tensor],
+    compare: Callable[[Tensor, Tensor], Tensor],
+    block: tuple[Tensor, Tensor],
+    rows: int,
+    columns: int,
+) -> None:
+    """Take over the cosines of some rows, and their indices, that are more extreme than those known."""
+    value, index = block
+    values, indices = (x[rows : rows + len(value)] for x in known)
+    better = compare(value, values)
+    values[better], indices[better] = value[better], index[better] + columns
 
-    def __init__(self, unit: Tensor, pick: Callable[..., tuple[Tensor, Tensor]]) -> None:
-        self.pick = pick
-        self.value = unit.new_full((len(unit),), torch.inf if pick is torch.min else -torch.inf)
-        self.index = torch.full((len(unit),), -1, device=unit.device)
 
-    def update(self, cosines: Tensor, dim: int, rows: int, columns: int) -> None:
-        value, index = self.pick(cosines, dim)
-        known = self.value[rows : rows + len(value)], self.index[rows : rows + len(value)]
-        better = value < known[0] if self.pick is torch.min else value > known[0]
-        known[0][better], known[1][better] = value[better], index[better] + columns
-
-    def scattered(self, alive: Tensor, filters: int, offset: int) -> tuple[Tensor, Tensor]:
-        """The cosines and indices of all filters; nan and -1 where there is no partner."""
-        value = self.value.new_full((filters,), torch.nan)
-        index = torch.full((filters,), -1, device=value.device)
-        if len(alive) > 1:
-            value[alive] = self.value.clamp(-1, 1)
-            index[alive] = alive[self.index] + offset
-        return value, index
+def _scattered(
+    value: Tensor, index: Tensor, alive: Tensor, filters: int, offset: int
+) -> tuple[Tensor, Tensor]:
+    """The cosines and indices of all filters; nan and -1 where there is no partner."""
+    values = value.new_full((filters,), torch.nan)
+    indices = torch.full((filters,), -1, device=value.device)
+    if len(alive) > 1:
+        values[alive] = value.clamp(-1, 1)
+        indices[alive] = alive[index] + offset
+    return values, indices
 
 
 def figure_of_pairs(weight: Tensor, measured: Pairing, columns: int = 8, most: int | None = None) -> Figure:

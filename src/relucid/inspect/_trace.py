@@ -12,9 +12,10 @@ from torch.nn.parameter import is_lazy
 
 from relucid._torch import ConvNd
 from relucid.inspect._statistics import squared_norms
-from relucid.inspect.execution import DATA, Given, Method, Node, Recording, record
-from relucid.inspect.folding import AFFINE, FOLDED, VIEWS, Folded, Path, fold, label
+from relucid.inspect.execution import Given, Method, Recording, record
+from relucid.inspect.folding import AFFINE, FOLDED, VIEWS, Folded, fold, label
 from relucid.inspect.operations import AVERAGES, PADS, SLICES, UPSAMPLINGS
+from relucid.inspect.recorder import DATA, Node
 from relucid.nn.kinds import WITHOUT_BOUNDARY, Kind
 from relucid.nn.pairwise import Pairwise
 from relucid.nn.propagation import Propagation
@@ -304,11 +305,11 @@ def _likely_dim(shape: tuple[int, ...], sources: tuple[Source, ...]) -> int:
     return 1 if is_map and len(shape) > 1 else len(shape) - 1
 
 
-def _walk(start: Node) -> tuple[list[tuple[Node, Path]], list[Node]]:
+def _walk(start: Node) -> tuple[list[tuple[Node, tuple[Node, ...]]], list[Node]]:
     """Walk back from ``start``; return ([(product with a weight, operations after it)], [other origins])."""
-    paths: list[tuple[Node, Path]] = []
+    paths: list[tuple[Node, tuple[Node, ...]]] = []
     ends: list[Node] = []
-    stack: list[tuple[Node, Path]] = [(start, ())]
+    stack: list[tuple[Node, tuple[Node, ...]]] = [(start, ())]
     seen: set[Node] = set()
     while stack:
         node, path = stack.pop()
@@ -336,7 +337,7 @@ def _passes(node: Node) -> bool:
     return node.op in PASSED and not node.kind and not product
 
 
-def _source(node: Node, path: Path) -> Source:
+def _source(node: Node, path: tuple[Node, ...]) -> Source:
     """The weight of a product, with filters in the first dimension."""
     _, args, _ = node.call
     between = (n for n in path if n.op not in VIEWS and not (n.leaf and n.module == node.module))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid.inspect._statistics import NEEDED, Sample, interval, threads, wide
-from relucid.inspect.findings import Finding, Severity, Suggestion
+from relucid.inspect.findings import Finding, Suggestion
 from relucid.inspect.measurement import LayerBatch, Measurement, StreamingMeasure, indices, plain
 
 if TYPE_CHECKING:
@@ -129,9 +129,15 @@ class Activity(Measurement):
                 sentence = (
                     f"{layer.layer}: {len(units)} of {len(mask)} {what[kind]}{REMEDY if suggestion else ''}"
                 )
-                severity: Severity = "warning" if kind == "dead" else "note"
-                evidence, share = {"units": units, **sample}, len(units) / len(mask)
-                yield Finding(layer.layer, kind, sentence, evidence, suggestion, severity, share)
+                yield Finding(
+                    layer.layer,
+                    kind,
+                    sentence,
+                    {"units": units, **sample},
+                    suggestion,
+                    "warning" if kind == "dead" else "note",
+                    share=len(units) / len(mask),
+                )
 
 
 REMEDY = "; to_crelu lets them learn again"

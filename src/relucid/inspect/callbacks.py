@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relucid.inspect.watch import Log, Watch
+from relucid.inspect.watch import Watch
 
 NAME = "relucid"
 
@@ -28,7 +28,8 @@ def lightning_callback(**options: Any) -> Any:
             def log(metrics: Any, step: int) -> None:
                 pl_module.log_dict(dict(metrics), rank_zero_only=True)
 
-            self.watch = Watch(pl_module, **_with_defaults(options, log))
+            settings: dict[str, Any] = {"name": NAME, "log": log} | options
+            self.watch = Watch(pl_module, **settings)
             if self.state is not None:
                 self.watch.load_state_dict(self.state)
 
@@ -68,7 +69,8 @@ def hugging_face_callback(trainer: Any, **options: Any) -> Any:
             def log(metrics: Any, step: int) -> None:
                 trainer.log(dict(metrics))
 
-            self.watch = Watch(model, **_with_defaults(options, log))
+            settings: dict[str, Any] = {"name": NAME, "log": log} | options
+            self.watch = Watch(model, **settings)
             self.watch.load_state_dict({"time": state.global_step, "reported": []})
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -80,7 +82,3 @@ def hugging_face_callback(trainer: Any, **options: Any) -> Any:
                 self.watch.detach()
 
     return WatchCallback()
-
-
-def _with_defaults(options: dict[str, Any], log: Log) -> dict[str, Any]:
-    return {"name": NAME, "log": log} | options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +14,7 @@ from relucid.inspect._pairing import Pairing, Pairings
 from relucid.inspect._trace import Rectified, Source
 from relucid.inspect.activity import Activity
 from relucid.inspect.findings import Finding, Suggestion, merged
-from relucid.inspect.measurement import Measurement, indices, plain_fields
+from relucid.inspect.measurement import Measurement, indices
 from relucid.inspect.phase import PhaseCorrelation, PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
 from relucid.printing import Tabular, counted
@@ -88,56 +89,6 @@ class ExaminedLayer:
 
 
 @dataclass(frozen=True)
-class LayerChange:
-    """How one layer changed."""
-
-    layer: str
-    before: dict[str, str]  #: its row of the table before
-    after: dict[str, str]  #: and after
-    died: tuple[int, ...]  #: units that are dead now and were not before, if both examinations can tell
-    revived: tuple[int, ...]  #: units that were dead and no longer are
-    moved: float | None  #: mean absolute change of a unit's share of activity
-
-    def row(self) -> dict[str, str]:
-        """The row, with differing cells as "before -> after"."""
-        cells = {
-            name: now if now == self.before[name] else f"{self.before[name]} -> {now}"
-            for name, now in self.after.items()
-        }
-        moved = "" if self.moved is None else f"{self.moved:.1%}"
-        return {**cells, "activity moved by": moved}
-
-
-@dataclass(frozen=True)
-class Changes(Tabular):
-    """Differences between two examinations, layer by layer."""
-
-    layers: tuple[LayerChange, ...]  #: layers that both have
-    gone: tuple[str, ...]  #: layers that only the first has
-    new: tuple[str, ...]  #: layers that only the second has
-
-    def rows(self) -> list[dict[str, str]]:
-        """The table, one row per layer."""
-        return [change.row() for change in self.layers]
-
-    def notes(self) -> list[str]:
-        """Which units died or were revived, then the layers that only one network has."""
-        return [
-            *(
-                f"{change.layer}: {len(change.died)} units died, {len(change.revived)} were revived"
-                for change in self.layers
-                if change.died or change.revived
-            ),
-            *(f"{name}: only in the first network" for name in self.gone),
-            *(f"{name}: only in the second network" for name in self.new),
-        ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
-        return plain_fields(self)
-
-
-@dataclass(frozen=True)
 class Examination(Tabular):
     """Layers of a network, findings about them, and what could not be attributed to any layer."""
 
@@ -165,7 +116,7 @@ class Examination(Tabular):
 
     def against(self, other: Examination) -> Changes:
         """Compare with an earlier examination, such as one from before training or a conversion."""
-        return _compared(other, self)
+        return Changes(other, self)
 
     def save(self, path: str | Path, *, name: str = "this network", overwrite: bool = False) -> None:
         """Write the examination as one HTML page; requires relucid[studies].
@@ -247,32 +198,84 @@ def _source_as_dict(source: Source) -> dict[str, Any]:
     }
 
 
-def _compared(before: Examination, after: Examination) -> Changes:
-    """Compare two examinations; layers are matched by name."""
-    first, second = ({layer.name: layer for layer in examination.layers} for examination in (before, after))
-    columns = before.columns() | after.columns()
-    first_rows, second_rows = (
-        {row["layer"]: {name: row.get(name, "") for name in columns} for row in examination.rows()}
-        for examination in (before, after)
-    )
-    shared = [name for name in second if name in first]
-    return Changes(
-        tuple(_change(first[name], second[name], first_rows[name], second_rows[name]) for name in shared),
-        gone=tuple(name for name in first if name not in second),
-        new=tuple(name for name in second if name not in first),
-    )
+@dataclass(frozen=True)
+class Changes(Tabular):
+    """Differences between two examinations, layer by layer; layers are matched by name."""
+
+    before: Examination
+    after: Examination
+
+    @property
+    def shared(self) -> dict[str, tuple[ExaminedLayer, ExaminedLayer]]:
+        """The layers that both have, before and after, by name."""
+        first = {layer.name: layer for layer in self.before.layers}
+        return {layer.name: (first[layer.name], layer) for layer in self.after.layers if layer.name in first}
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """Layers that only the first has."""
+        return tuple(layer.name for layer in self.before.layers if layer.name not in self.shared)
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """Layers that only the second has."""
+        return tuple(layer.name for layer in self.after.layers if layer.name not in self.shared)
+
+    def died(self, name: str) -> list[int]:
+        """Units of a layer that are dead now and were not before, if both examinations saw enough inputs to tell."""
+        return _died(*self.shared[name])
+
+    def revived(self, name: str) -> list[int]:
+        """Units that were dead and no longer are."""
+        return _died(*reversed(self.shared[name]))
+
+    def moved(self, name: str) -> float | None:
+        """Mean absolute change of a unit's share of activity, if the layer has as many units as before."""
+        one, other = (layer.activity for layer in self.shared[name])
+        if one is None or other is None or len(one.active) != len(other.active):
+            return None
+        return float((one.active - other.active).abs().mean())
+
+    @cached_property
+    def _tables(self) -> list[dict[str, dict[str, str]]]:
+        """The rows of both tables by layer, with the same columns."""
+        columns = self.before.columns() | self.after.columns()
+        return [
+            {row["layer"]: {name: row.get(name, "") for name in columns} for row in examination.rows()}
+            for examination in (self.before, self.after)
+        ]
+
+    def rows(self) -> list[dict[str, str]]:
+        """The table, one row per layer, with differing cells as "before -> after"."""
+        rows = []
+        for name in self.shared:
+            before, after = (table[name] for table in self._tables)
+            row = {n: now if now == before[n] else f"{before[n]} -> {now}" for n, now in after.items()}
+            moved = self.moved(name)
+            rows.append(row | {"activity moved by": "" if moved is None else f"{moved:.1%}"})
+        return rows
+
+    def notes(self) -> list[str]:
+        """Which units died or were revived, then the layers that only one network has."""
+        counts = {name: (len(self.died(name)), len(self.revived(name))) for name in self.shared}
+        return [
+            *(f"{name}: {a} units died, {b} were revived" for name, (a, b) in counts.items() if a or b),
+            *(f"{name}: only in the first network" for name in self.gone),
+            *(f"{name}: only in the second network" for name in self.new),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        layers = [
+            {"layer": name, "died": self.died(name), "revived": self.revived(name), "moved": self.moved(name)}
+            | {"before": self._tables[0][name], "after": self._tables[1][name]}
+            for name in self.shared
+        ]
+        return {"layers": layers, "gone": list(self.gone), "new": list(self.new)}
 
 
-def _change(
-    first: ExaminedLayer, second: ExaminedLayer, before: dict[str, str], after: dict[str, str]
-) -> LayerChange:
-    """How a layer changed; which units died is known if both examinations saw enough inputs."""
-    one, other = first.activity, second.activity
-    died: list[int] = []
-    revived: list[int] = []
-    moved = None
-    if one is not None and other is not None and len(one.active) == len(other.active):
-        moved = float((one.active - other.active).abs().mean())
-        if one.sample.enough and other.sample.enough and one.phases == other.phases:
-            died, revived = indices(other.dead & ~one.dead), indices(one.dead & ~other.dead)
-    return LayerChange(first.name, before, after, tuple(died), tuple(revived), moved)
+def _died(before: ExaminedLayer, after: ExaminedLayer) -> list[int]:
+    one, other = before.activity, after.activity
+    if one is None or other is None or one.dead.shape != other.dead.shape or one.phases != other.phases:
+        return []
+    return indices(other.dead & ~one.dead) if one.sample.enough and other.sample.enough else []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from relucid.inspect.measurement import plain_fields
 from relucid.printing import printable
 
-Severity = Literal["error", "warning", "note"]
+SEVERITIES = ("error", "warning", "note")  # the gravest first
 LEAST = 0.05  # share of a layer's units that makes a finding
 
 
@@ -77,7 +77,7 @@ class Finding:
     sentence: str
     evidence: dict[str, Any]
     suggestion: Suggestion | None = None  #: a conversion that has helped in such a case, see docs/choose.md
-    severity: Severity = "note"
+    severity: Literal["error", "warning", "note"] = "note"
     share: float = 1.0  #: of the layer's units
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,6 +92,5 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     >>> [finding.share for finding in ranked([few, many])]
     [0.5]
     """
-    order = get_args(Severity)
     kept = [finding for finding in findings if finding.share >= LEAST or finding.severity == "error"]
-    return tuple(sorted(kept, key=lambda finding: (order.index(finding.severity), -finding.share)))
+    return tuple(sorted(kept, key=lambda finding: (SEVERITIES.index(finding.severity), -finding.share)))

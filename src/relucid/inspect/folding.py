@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 
 from relucid._torch import tree_map
-from relucid.inspect.execution import DATA, Node
 from relucid.inspect.operations import BATCH_NORMS, COPIES, MAX_POOLS, RESHAPES
+from relucid.inspect.recorder import DATA, Node
 from relucid.nn.affine import affine
 
 VIEWS = RESHAPES | COPIES | {"expand", "copy"}
 AFFINE = {"add", "sub", "rsub", "mul", "div", "neg"}
 FOLDED = VIEWS | AFFINE | BATCH_NORMS | MAX_POOLS
-
-Path = tuple[Node, ...]
 
 
 class Folded(NamedTuple):
@@ -27,7 +25,7 @@ class Folded(NamedTuple):
     dim: int
 
 
-def fold(origin: Node, path: Path) -> Folded | str:
+def fold(origin: Node, path: tuple[Node, ...]) -> Folded | str:
     """The affine map from a product to the rectified value, or the reason why there is none.
 
     The operations between are replayed on three constants (0, 1 and the number of the unit). The results must be
@@ -61,7 +59,7 @@ def fold(origin: Node, path: Path) -> Folded | str:
     return f"not the same affine map at every place, because of {', '.join(map(label, path))}"
 
 
-def _smallest(shape: tuple[int, ...], dim: int, path: Path) -> tuple[int, ...]:
+def _smallest(shape: tuple[int, ...], dim: int, path: tuple[Node, ...]) -> tuple[int, ...]:
     """The smallest shape on which to replay a path: one place, if every operation treats all places alike."""
     alike = BATCH_NORMS | COPIES
     if dim == 1 and all(node.op in alike for node in path):  # the channel dimension of a batch norm
@@ -78,7 +76,7 @@ def _close(x: Tensor, y: Tensor) -> bool:
     return bool(((x - y).abs() <= 1e-9 * x.abs().max()).all())
 
 
-def _replay(path: Path, value: Tensor) -> Tensor:
+def _replay(path: tuple[Node, ...], value: Tensor) -> Tensor:
     """Apply the operations of ``path`` to ``value``, in float64."""
     for node in path:
         function, args, kwargs = tree_map(_wide, node.call)

@@ -13,7 +13,8 @@ from torch.utils.hooks import RemovableHandle
 
 from relucid._torch import is_functorch_wrapped_tensor
 from relucid.inspect._hooks import NONE, Hook, inner_optimizer, original
-from relucid.inspect.execution import Arguments, Method, function_of, tensors_in
+from relucid.inspect.execution import Arguments, Method, function_of
+from relucid.inspect.recorder import tensors_in
 from relucid.remedies._effect import (
     NAN,
     Effect,

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from relucid.inspect.batches import parts_of
-from relucid.inspect.execution import Method, called, in_mode, tensors_in
+from relucid.inspect.execution import Method, called, in_mode
+from relucid.inspect.recorder import tensors_in
 from relucid.printing import Summarized, counted
 from relucid.randomness import seeded
 

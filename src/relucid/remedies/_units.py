@@ -15,7 +15,8 @@ from relucid.convert.flow import flow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.inspect._trace import _walk
 from relucid.inspect.batches import parts_of
-from relucid.inspect.execution import Method, Node, Recording, record
+from relucid.inspect.execution import Method, Recording, record
+from relucid.inspect.recorder import Node
 from relucid.nn import MeanNorm
 
 NORMS = (BatchNormNd, nn.LayerNorm, nn.GroupNorm, MeanNorm)
