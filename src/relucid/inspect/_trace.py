@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -285,18 +286,25 @@ def _attribute(node: Node, kind: Kind, readers: list[Source], recording: Recordi
 
 def _is_read_by_layers(node: Node, recording: Recording) -> bool:
     """Whether products with weights read a value, and no sum, other product or output does."""
-    stack, seen = [node], {node}
+    for value, reader in _reached(node, recording.readers):
+        if reader is None or value in recording.outputs:
+            return False
+        is_sum = reader.op in AFFINE and len(reader.upstream) > 1
+        if not reader.has_weight and (is_sum or not _passes(reader)):
+            return False
+    return True
+
+
+def _reached(start: Node, readers: dict[Node, list[Node]]) -> Iterator[tuple[Node, Node | None]]:
+    """Yield a value and what reads it, None if nothing does, and so on through norms, pooling and sums."""
+    stack, seen = [start], {start}
     while stack:
         value = stack.pop()
-        following = recording.readers.get(value, [])
-        if not following or value in recording.outputs:
-            return False
-        for n in (n for n in following if n not in seen and not n.has_weight):
-            if not _passes(n) or (n.op in AFFINE and len(n.upstream) > 1):
-                return False
-            seen.add(n)
-            stack.append(n)
-    return True
+        following = readers.get(value, [])
+        yield from ((value, reader) for reader in following or [None])
+        passed = [reader for reader in following if reader not in seen and _passes(reader)]
+        seen.update(passed)
+        stack += passed
 
 
 def _likely_dim(shape: tuple[int, ...], sources: tuple[Source, ...]) -> int:
@@ -372,20 +380,13 @@ def _unrectified(recording: Recording, fed: set[str]) -> list[tuple[str, str]]:
 def _feeds(node: Node, readers: dict[Node, list[Node]]) -> list[str]:
     """The names of the operations that a value reaches, passing through norms and sums."""
     reached: dict[str, None] = {}  # an ordered set
-    stack, seen = [node], {node}
-    while stack:
-        following = readers.get(stack.pop(), [])
-        if not following:
+    for _, reader in _reached(node, readers):
+        if reader is None:
             reached["the output"] = None
-        for n in (n for n in following if n not in seen):
-            seen.add(n)
-            if _passes(n):
-                stack.append(n)
-            else:
-                unknown = "" if n.op in WITHOUT_BOUNDARY else " (not known to rectify)"
-                reached[
-                    f"{base_name(n.name)} without a rectification" if n.has_weight else n.op + unknown
-                ] = None
+        elif reader.has_weight:
+            reached[f"{base_name(reader.name)} without a rectification"] = None
+        elif not _passes(reader):
+            reached[reader.op + ("" if reader.op in WITHOUT_BOUNDARY else " (not known to rectify)")] = None
     return list(reached)
 
 
