@@ -58,7 +58,7 @@ class LatestInputs:
         self.kept: dict[str, list[Arguments]] = {}  #: by the name of the part
         self.window: float = math.inf  #: so many steps hold enough inputs; unknown before the first
         self.error: Exception | None = None  #: why inputs could not be kept
-        self._modules: dict[str, nn.Module] = {}
+        self._named: dict[str, nn.Module] = {}
         self._handles: list[RemovableHandle] = []
         self._depth = self._count = 0
 
@@ -66,9 +66,9 @@ class LatestInputs:
         """Put hooks on all modules."""
         if self._handles:
             return
-        self._modules = dict(self.model.named_modules())
+        self._named = dict(self.model.named_modules())
         around = [("", self.whole)] if self.whole is not self.model else []
-        for name, module in (*self._modules.items(), *around):
+        for name, module in (*self._named.items(), *around):
             self._handles += [
                 module.register_forward_pre_hook(Hook(self._enter, name), with_kwargs=True),
                 module.register_forward_hook(Hook(self._leave, name), always_call=True),
@@ -116,7 +116,7 @@ class LatestInputs:
 
     def _is_ours(self, name: str, module: nn.Module) -> bool:
         """Whether a hook was put on this module, and not given to another that took its place."""
-        return module is self._modules.get(name) or module is self.whole
+        return module is self._named.get(name) or module is self.whole
 
 
 def original(model: nn.Module) -> nn.Module:

@@ -56,6 +56,7 @@ class Watch:
         tau: Activity up to which a unit counts as dormant.
         start: Weights to measure the distance from, such as a copy of the first: a network or a state dict.
 
+    >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     >>> optimizer = torch.optim.Adam(net.parameters())
     >>> watch = Watch(net, every=10, log=lambda metrics, step: print(step, f"{metrics['dead']:.0%} dead"))
