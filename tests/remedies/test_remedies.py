@@ -200,6 +200,23 @@ def test_units_that_are_added_or_returned_are_left_alone_and_said_so():
     assert all(torch.equal(v, before[n]) for n, v in net.state_dict().items())
 
 
+def test_units_that_two_activations_read_are_left_alone_and_said_so():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.head = nn.Linear(5, 6), nn.Linear(12, 2)
+
+        def forward(self, x):
+            x = self.first(x)
+            return self.head(torch.cat([x.relu(), x.tanh()], 1))
+
+    net = Twice()
+    net.first.bias.data[:] = -100.0
+    effect = redo(net, DATA, 0.0)
+    assert not effect.changed
+    assert effect.refused["first"] == "several activations read its units"
+
+
 class Agent(nn.Module):
     def __init__(self):
         super().__init__()

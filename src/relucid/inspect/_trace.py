@@ -301,7 +301,9 @@ def _reached(start: Node, readers: dict[Node, list[Node]]) -> Iterator[tuple[Nod
     while stack:
         value = stack.pop()
         following = readers.get(value, [])
-        yield from ((value, reader) for reader in following or [None])
+        if not following:
+            yield value, None
+        yield from ((value, reader) for reader in following)
         passed = [reader for reader in following if reader not in seen and _passes(reader)]
         seen.update(passed)
         stack += passed
