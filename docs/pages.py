@@ -27,11 +27,12 @@ from relucid.experiments._study import named
 DOCS = Path(__file__).parent
 TEMPLATES, RESULTS = DOCS / "templates", DOCS.parent / "results"
 ORDER = ("crelu", "gmp", "structure", "ours")
-# Typer's own reference of an app; `relucid --help` and the page say the same.
+# Typer's own reference of an app; `relucid --help` says the same.
 REFERENCE = [
     *("-m", "typer", "relucid.cli.app", "utils", "docs"),
     *("--name", "relucid", "--title", "Command line"),
 ]
+SHARED = 2  # an option of so many commands is explained once
 
 
 class Site:
@@ -55,7 +56,7 @@ class Site:
             for table in tables(room):
                 written |= self._table(table)
         for name in ("results.md", "claims.md"):
-            template = environment().from_string((TEMPLATES / name).read_text(encoding="utf-8"))
+            template = environment().from_string((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
             written[name] = (
                 template.render(
                     site=self, brief=brief, effect=effect, published=published, median=median, share=share
@@ -132,6 +133,10 @@ class Site:
     def waiting(self) -> list[Entry]:
         """The experiments that have not been run."""
         return [entry for entry in self.experiments() if entry.finding is None]
+
+    def not_run(self, room: str) -> Counter[str]:
+        """How many claims of a room have not been run, by their page."""
+        return Counter(self.page_of(entry.study.name) for entry in self.ledger[room] if entry.finding is None)
 
     def proved(self) -> list[bool]:
         """Whether each theorem, definition and count holds, by tests or by runs."""
@@ -217,9 +222,26 @@ def brief(value: float) -> str:
 
 
 def reference() -> str:
-    """The reference of the command line."""
+    """The reference of the command line: Typer's own, with an option of several commands explained once."""
     written = subprocess.run([sys.executable, *REFERENCE], capture_output=True, text=True, check=True).stdout
-    return written.rstrip() + "\n"
+    top, *commands = re.split(r"^## ", written, flags=re.M)
+    count = Counter(line for command in commands for line in set(_options(command)))
+    shared = [line for line, times in count.items() if times >= SHARED]
+    text = [top.partition("**Usage**")[0].strip(), "## Options of several commands", "\n".join(shared)]
+    for command in commands:
+        says = command.partition("\n")[2].partition("**Usage**")[0].strip()
+        (usage,) = re.findall(r"^\$ (.*)$", command, re.M)
+        arguments = re.findall(r"^\* `[A-Z].*$", command, re.M)
+        own = [line for line in _options(command) if line not in shared]
+        also = [re.findall(r"--[\w-]+", line)[0] for line in _options(command) if line in shared]
+        text += [f"## `{usage.replace(' [OPTIONS]', '')}`", says, "\n".join([*arguments, *own])]
+        text += [f"Also `{'`, `'.join(also)}`."] if also else []
+    return "\n\n".join(filter(None, text)) + "\n"
+
+
+def _options(command: str) -> list[str]:
+    lines: list[str] = re.findall(r"^\* `-.*$", command, re.M)
+    return [line for line in lines if not line.startswith("* `--help`")]
 
 
 def pages() -> dict[str, str]:
