@@ -392,6 +392,7 @@ QUOTED: dict[str, Quoted] = {
     ),
     "conversions.moved": lambda evidence: f"{max(moved for moved, _ in evidence.converted):.0e}",
     **{f"recommender.{name}": OfCell("recommender", row, "reward %") for name, row in RECOMMENDER.items()},
+    "hindsight.relu": OfCell("recommender-hindsight", RECOMMENDER["relu"], "reward %"),
     **{
         f"drift.{name}": OfCell("recommender-drift", RECOMMENDER[name], "reward %")
         for name in ("relu", "l2init", "norm_l2", "redo", "prelu", "converted", "revived", "crelu")
