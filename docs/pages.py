@@ -77,6 +77,10 @@ class Site:
         question, _, rest = linked.strip().partition("\n\n")
         figure = [f"![Effects with their intervals](../images/results/{name}.svg)"] if rows else []
         links = "[Results](../results.md) · [Claims](../claims.md)"
+        paper = room.rpartition(".")[2]
+        if (DOCS / "how" / f"{paper}.md").exists():
+            links += f" · [The paper's idea](../how/{paper}.md) · [Errata](../how/{paper}.md#errata)"
+        links += " · Every comparison: `relucid show`"
         text = "\n\n".join([title, links, question, *figure, rest]) + "\n"
         drawn = {f"images/results/{name}.svg": forest(title.strip("# "), rows)} if rows else {}
         return {f"results/{name}.md": text, **drawn}
@@ -225,7 +229,7 @@ def reference() -> str:
     """The reference of the command line: Typer's own, with an option of several commands explained once."""
     written = subprocess.run([sys.executable, *REFERENCE], capture_output=True, text=True, check=True).stdout
     top, *commands = re.split(r"^## ", written, flags=re.M)
-    count = Counter(line for command in commands for line in set(_options(command)))
+    count = Counter(line for command in commands for line in dict.fromkeys(_options(command)))
     shared = [line for line, times in count.items() if times >= SHARED]
     text = [top.partition("**Usage**")[0].strip(), "## Options of several commands", "\n".join(shared)]
     for command in commands:
