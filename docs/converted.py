@@ -103,8 +103,8 @@ Below are {len(rows)} others, in float64. Together: {"; ".join(counts)}.
 Each cell has what has changed of what there is; of `to_heavy_ball`, how many betas are new, or a dash if it is refused.
 Differences are the largest of all conversions, in evaluation and in training, relative to the largest output or
 gradient, on an input of another batch and, where possible, another size. All conversions of a network took
-{min(seconds):.0f} to {max(seconds):.0f} seconds of one core. Stand-ins have the structure of classes in collections that cannot be
-installed here.
+{min(seconds):.0f} to {max(seconds):.0f} seconds of one core. Stand-ins have the structure of classes in
+collections that cannot be installed here.
 
 {chr(10).join(table)}
 

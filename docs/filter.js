@@ -2,7 +2,7 @@
 const place = document.querySelector("#filter");
 if (place) {
   const claims = [...place.parentElement.querySelectorAll("li")];
-  const outcomes = ["Confirmed", "Reversed", "Absent", "Inconclusive", "No detectable difference", "False as printed"];
+  const outcomes = ["confirmed", "reversed", "absent", "inconclusive", "no detectable difference", "false as printed"];
   const box = Object.assign(document.createElement("input"), { type: "search", placeholder: "Search the claims" });
   const choice = document.createElement("select");
   const count = document.createElement("output");
@@ -14,8 +14,8 @@ if (place) {
     let left = 0;
     for (const claim of claims) {
       const text = claim.textContent.toLowerCase();
-      const outcome = claim.querySelector("strong")?.textContent ?? "";
-      claim.hidden = !words.every((word) => text.includes(word)) || (choice.selectedIndex && !outcome.startsWith(choice.value));
+      const found = [...claim.querySelectorAll("strong")].some((outcome) => outcome.textContent === choice.value);
+      claim.hidden = !words.every((word) => text.includes(word)) || (choice.selectedIndex > 0 && !found);
       left += !claim.hidden;
     }
     count.textContent = `${left} of ${claims.length}`;

@@ -26,6 +26,9 @@ from relucid.experiments._study import named
 
 DOCS = Path(__file__).parent
 TEMPLATES, RESULTS = DOCS / "templates", DOCS.parent / "results"
+PICTURES = {
+    "recommender": "Earnings by phase; the table has the last four](../images/headline"
+}  # drawn elsewhere
 ORDER = ("crelu", "gmp", "structure", "ours")
 # Typer's own reference of an app; `relucid --help` says the same.
 REFERENCE = [
@@ -75,12 +78,13 @@ class Site:
         linked = re.sub(r"\]\((\w+)\.md", lambda match: f"]({files.get(match[1], match[1])}.md", rest)
         rows = [(of.claim.where, of) for of in self._first(table, page) if effects(of)]
         question, _, rest = linked.strip().partition("\n\n")
-        figure = [f"![Effects with their intervals](../images/results/{name}.svg)"] if rows else []
+        figure = [f"![{PICTURES[name]}.svg)"] if name in PICTURES else []
+        figure += [f"![Effects with their intervals](../images/results/{name}.svg)"] if rows else []
         links = "[Results](../results.md) · [Claims](../claims.md)"
         paper = room.rpartition(".")[2]
         if (DOCS / "how" / f"{paper}.md").exists():
             links += f" · [The paper's idea](../how/{paper}.md) · [Errata](../how/{paper}.md#errata)"
-        links += " · Every comparison: `relucid show`"
+        links += " · [Every comparison](../results.md#every-comparison)"
         text = "\n\n".join([title, links, question, *figure, rest]) + "\n"
         drawn = {f"images/results/{name}.svg": forest(title.strip("# "), rows)} if rows else {}
         return {f"results/{name}.md": text, **drawn}
@@ -137,6 +141,14 @@ class Site:
     def waiting(self) -> list[Entry]:
         """The experiments that have not been run."""
         return [entry for entry in self.experiments() if entry.finding is None]
+
+    def answered(self, room: str) -> dict[str, list[Entry]]:
+        """The claims of a room that records answer, by their sentences."""
+        sentences: dict[str, list[Entry]] = {}
+        for entry in self.ledger[room]:
+            if entry.finding:
+                sentences.setdefault(entry.claim.says, []).append(entry)
+        return sentences
 
     def not_run(self, room: str) -> Counter[str]:
         """How many claims of a room have not been run, by their page."""

@@ -90,7 +90,7 @@ def test_page_and_ledger_agree_on_every_claim(site, written):
                 compared += len(entry.finding.verdicts)
                 assert any(entry.finding.line(again) in page for again in (False, True))
                 assert all(" ".join(caveat.split()[:2]) in page for caveat in entry.finding.caveats.values())
-                assert f"**{entry.finding.outcome.capitalize()}**" in written["claims.md"]
+                assert f"({site.page(entry.finding)}) **{entry.finding.outcome}**" in written["claims.md"]
     assert compared > 200
 
 
