@@ -66,7 +66,7 @@ def forest(title: str, rows: Iterable[tuple[str, Finding]]) -> str:
         parts=parts,
         alt=f"{title}. Effects with intervals, in per cent of the baseline. {', '.join(labels)}.",
         width=WIDTH, height=y + BOTTOM, left=LEFT, top=TOP, bottom=y,
-        ticks=[(tick, _x(tick, reach)) for tick in (-2 * reach // 3, -reach // 3, 0, reach // 3, 2 * reach // 3)], colours=PALETTE,
+        ticks=[(tick * reach // 3, _x(tick * reach / 3, reach)) for tick in range(-2, 3)], colours=PALETTE,
     )  # fmt: skip
     return f"{svg}\n"
 
