@@ -115,7 +115,7 @@ class Site:
     def draw(self, label: str, room: str, where: str) -> str:
         """A line of a table on the front page, which is drawn in its figure as well."""
         finding = self.finding(room, where)
-        self.drawn.append((label, finding))
+        self.drawn.append((label.replace("`", ""), finding))
         return f"[{label}]({self.page(finding)})"
 
     def page(self, finding: Finding) -> str:

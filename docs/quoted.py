@@ -274,7 +274,7 @@ CLAIMS = {  # short names of claims
     "geometric": ("ours", "geometric weights, digits"),
     "recommender.crelu": ("ours", "CReLU, rates of the first two phases"),
     "ppo": ("ours", "a new head, sensors that change"),
-    "drift": ("ours", "repair and rivals, gradual drift"),
+    "drift.crelu": ("ours", "CReLU, gradual drift"),
     "recommender.converted": ("ours", "converted at the warning, rates of the first two phases"),
     "together": ("ours", "each choice, and all three"),
     "merge": ("ours", "merging at equal parameters"),

@@ -103,7 +103,7 @@ def test_a_claim_names_the_smallest_and_the_largest_effect_of_each_outcome(ledge
     assert finding.counts in line
     for outcome, verdicts in groups.items():
         sizes = sorted(verdicts, key=lambda verdict: abs(verdict.comparison.effect))
-        assert re.search(rf"{outcome} {re.escape(sizes[0].effect)} \(", line)
+        assert re.search(rf"{outcome.capitalize()}: {re.escape(sizes[0].effect)} \(", line)
         assert f"{sizes[-1].effect} (" in line
 
 

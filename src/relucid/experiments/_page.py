@@ -84,8 +84,12 @@ class Finding:
         groups: dict[str, list[tuple[str, Verdict]]] = {}
         for name, verdict in zip(self._sides(), self.verdicts, strict=True):
             groups.setdefault(verdict.outcome, []).append((name, verdict))
-        ends = [f"{outcome if len(groups) > 1 else ''} {_ends(of)}" for outcome, of in groups.items()]
-        return f"{first}{self.counts}{self.verdicts[0].sure}: {'; '.join(map(str.strip, ends))}."
+        if len(groups) == 1:
+            return f"{first}{self.counts}{self.verdicts[0].sure}: {_ends(next(iter(groups.values())))}."
+        ends = [f"{outcome.capitalize()}: {_ends(of)}." for outcome, of in groups.items()]
+        return (
+            f"{first}{self.counts}. {' '.join(ends)} Intervals at {100 * (1 - self.verdicts[0].level):.3g}%."
+        )
 
     def _sides(self) -> list[str]:
         """What each contrast compares, without what all of them share."""
