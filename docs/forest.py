@@ -19,7 +19,7 @@ REACHES = (
     30,
     90,
     300,
-)  # per cent: the first with three quarters of the effects; an arrow stands for what is beyond
+)  # per cent: the first that shows half of the effects; an arrow stands for what is beyond
 BESIDE = 36  # characters that fit beside the axis
 
 
@@ -74,10 +74,10 @@ def forest(title: str, rows: Iterable[tuple[str, Finding]]) -> str:
 def reach_of(sizes: Sequence[float]) -> int:
     """How far the axis goes.
 
-    >>> reach_of([-10.0, 20.0, 29.0, 400.0]), reach_of([50.0, 400.0]), reach_of([50.0])
-    (30, 300, 90)
+    >>> reach_of([-10.0, 20.0, 29.0, 400.0]), reach_of([50.0, 400.0]), reach_of([100.0])
+    (30, 90, 300)
     """
-    fits = (reach for reach in REACHES if sum(abs(size) <= reach for size in sizes) >= 0.75 * len(sizes))
+    fits = (reach for reach in REACHES if sum(abs(size) <= reach for size in sizes) >= len(sizes) / 2)
     return next(fits, REACHES[-1])
 
 
