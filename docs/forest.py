@@ -15,8 +15,11 @@ TEMPLATE = Path(__file__).parent / "templates" / "forest.svg"
 WIDTH, LEFT, EDGE = 520, 232, 12  # the labels are left of the axis
 TEXT, LINE, GAP = 15, 8, 5  # heights of a line of text, of an interval among others, and between rows
 TOP, BOTTOM = 42, 32
-REACH = 30  # per cent; an arrow stands for what is beyond
-TICKS = (-20, -10, 0, 10, 20)
+REACHES = (
+    30,
+    90,
+    300,
+)  # per cent: the first that shows half of the effects; an arrow stands for what is beyond
 BESIDE = 36  # characters that fit beside the axis
 
 
@@ -53,49 +56,62 @@ def _effect(finding: Finding, verdict: Verdict) -> Effect | None:
 def forest(title: str, rows: Iterable[tuple[str, Finding]]) -> str:
     """The effects of claims below each other as SVG, with an axis above and a legend below."""
     parts, labels, y = list[dict[str, Any]](), list[str](), TOP
-    for label, finding in rows:
-        if drawn := effects(finding):
-            new, y = _row(label, drawn, y)
-            parts += new
-            labels.append(label)
+    known = {label: drawn for label, finding in rows if (drawn := effects(finding))}
+    reach = reach_of([effect.size for drawn in known.values() for effect in drawn])
+    for label, drawn in known.items():
+        new, y = _row(label, drawn, y, reach)
+        parts += new
+        labels.append(label)
     svg: str = environment().from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         parts=parts,
         alt=f"{title}. Effects with intervals, in per cent of the baseline. {', '.join(labels)}.",
         width=WIDTH, height=y + BOTTOM, left=LEFT, top=TOP, bottom=y,
-        ticks=[(tick, _x(tick)) for tick in TICKS], colours=PALETTE,
+        ticks=[(tick * reach // 3, _x(tick * reach / 3, reach)) for tick in range(-2, 3)], colours=PALETTE,
     )  # fmt: skip
     return f"{svg}\n"
 
 
-def _row(label: str, drawn: Sequence[Effect], y: int) -> tuple[list[dict[str, Any]], int]:
+def reach_of(sizes: Sequence[float]) -> int:
+    """How far the axis goes.
+
+    >>> reach_of([-10.0, 20.0, 29.0, 400.0]), reach_of([50.0, 400.0]), reach_of([100.0])
+    (30, 90, 300)
+    """
+    fits = (reach for reach in REACHES if sum(abs(size) <= reach for size in sizes) >= len(sizes) / 2)
+    return next(fits, REACHES[-1])
+
+
+def _row(label: str, drawn: Sequence[Effect], y: int, reach: int) -> tuple[list[dict[str, Any]], int]:
     """What is drawn for a row that begins at y, and where it ends."""
     lines = wrap(label, BESIDE, break_on_hyphens=False)
     parts: list[dict[str, Any]] = [
         {"kind": "label", "y": y + 11 + TEXT * number, "text": text} for number, text in enumerate(lines)
     ]
     pitch = max(LINE, TEXT) if len(drawn) == 1 else LINE
-    parts += [_interval(effect, y + pitch * number + pitch // 2) for number, effect in enumerate(drawn)]
+    parts += [
+        _interval(effect, y + pitch * number + pitch // 2, reach) for number, effect in enumerate(drawn)
+    ]
     return parts, y + max(TEXT * len(lines), LINE * len(drawn)) + GAP
 
 
-def _interval(effect: Effect, y: int) -> dict[str, Any]:
+def _interval(effect: Effect, y: int, reach: int) -> dict[str, Any]:
     outcome = effect.verdict.outcome
     return {
         "kind": "interval",
         "y": y,
         "text": str(effect.verdict),
         "outcome": outcome if outcome in ("confirmed", "reversed") else "open",
-        "low": _x(effect.low),
-        "high": _x(effect.high),
-        "at": _x(effect.size) if abs(effect.size) <= REACH else None,
-        "left": effect.low < -REACH,
-        "right": effect.high > REACH,
-        "published": None if effect.published is None else _x(effect.published),
+        "low": _x(effect.low, reach),
+        "high": _x(effect.high, reach),
+        "at": _x(effect.size, reach) if abs(effect.size) <= reach else None,
+        "left": effect.low < -reach,
+        "right": effect.high > reach,
+        "published": None if effect.published is None else _x(effect.published, reach),
     }
 
 
-def _x(percent: float) -> float:
+def _x(percent: float, reach: int) -> float:
     """Where a share stands on the axis, at its end if it is beyond."""
-    inside = max(-REACH, min(REACH, percent)) / REACH
+    inside = max(-reach, min(reach, percent)) / reach
     middle = (LEFT + WIDTH) / 2
     return round(middle + inside * (middle - LEFT - EDGE), 1)

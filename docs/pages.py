@@ -26,12 +26,16 @@ from relucid.experiments._study import named
 
 DOCS = Path(__file__).parent
 TEMPLATES, RESULTS = DOCS / "templates", DOCS.parent / "results"
+PICTURES = {
+    "recommender": "Earnings by phase; the table has the last four](../images/headline"
+}  # drawn elsewhere
 ORDER = ("crelu", "gmp", "structure", "ours")
-# Typer's own reference of an app; `relucid --help` and the page say the same.
+# Typer's own reference of an app; `relucid --help` says the same.
 REFERENCE = [
     *("-m", "typer", "relucid.cli.app", "utils", "docs"),
     *("--name", "relucid", "--title", "Command line"),
 ]
+SHARED = 2  # an option of so many commands is explained once
 
 
 class Site:
@@ -55,7 +59,7 @@ class Site:
             for table in tables(room):
                 written |= self._table(table)
         for name in ("results.md", "claims.md"):
-            template = environment().from_string((TEMPLATES / name).read_text(encoding="utf-8"))
+            template = environment().from_string((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
             written[name] = (
                 template.render(
                     site=self, brief=brief, effect=effect, published=published, median=median, share=share
@@ -74,8 +78,13 @@ class Site:
         linked = re.sub(r"\]\((\w+)\.md", lambda match: f"]({files.get(match[1], match[1])}.md", rest)
         rows = [(of.claim.where, of) for of in self._first(table, page) if effects(of)]
         question, _, rest = linked.strip().partition("\n\n")
-        figure = [f"![Effects with their intervals](../images/results/{name}.svg)"] if rows else []
+        figure = [f"![{PICTURES[name]}.svg)"] if name in PICTURES else []
+        figure += [f"![Effects with their intervals](../images/results/{name}.svg)"] if rows else []
         links = "[Results](../results.md) · [Claims](../claims.md)"
+        paper = room.rpartition(".")[2]
+        if (DOCS / "how" / f"{paper}.md").exists():
+            links += f" · [The paper's idea](../how/{paper}.md) · [Errata](../how/{paper}.md#errata)"
+        links += " · [Every comparison](../results.md#every-comparison)"
         text = "\n\n".join([title, links, question, *figure, rest]) + "\n"
         drawn = {f"images/results/{name}.svg": forest(title.strip("# "), rows)} if rows else {}
         return {f"results/{name}.md": text, **drawn}
@@ -106,7 +115,7 @@ class Site:
     def draw(self, label: str, room: str, where: str) -> str:
         """A line of a table on the front page, which is drawn in its figure as well."""
         finding = self.finding(room, where)
-        self.drawn.append((label, finding))
+        self.drawn.append((label.replace("`", ""), finding))
         return f"[{label}]({self.page(finding)})"
 
     def page(self, finding: Finding) -> str:
@@ -132,6 +141,18 @@ class Site:
     def waiting(self) -> list[Entry]:
         """The experiments that have not been run."""
         return [entry for entry in self.experiments() if entry.finding is None]
+
+    def answered(self, room: str) -> dict[str, list[Entry]]:
+        """The claims of a room that records answer, by their sentences."""
+        sentences: dict[str, list[Entry]] = {}
+        for entry in self.ledger[room]:
+            if entry.finding:
+                sentences.setdefault(entry.claim.says, []).append(entry)
+        return sentences
+
+    def not_run(self, room: str) -> Counter[str]:
+        """How many claims of a room have not been run, by their page."""
+        return Counter(self.page_of(entry.study.name) for entry in self.ledger[room] if entry.finding is None)
 
     def proved(self) -> list[bool]:
         """Whether each theorem, definition and count holds, by tests or by runs."""
@@ -217,9 +238,26 @@ def brief(value: float) -> str:
 
 
 def reference() -> str:
-    """The reference of the command line."""
+    """The reference of the command line: Typer's own, with an option of several commands explained once."""
     written = subprocess.run([sys.executable, *REFERENCE], capture_output=True, text=True, check=True).stdout
-    return written.rstrip() + "\n"
+    top, *commands = re.split(r"^## ", written, flags=re.M)
+    count = Counter(line for command in commands for line in dict.fromkeys(_options(command)))
+    shared = [line for line, times in count.items() if times >= SHARED]
+    text = [top.partition("**Usage**")[0].strip(), "## Options of several commands", "\n".join(shared)]
+    for command in commands:
+        says = command.partition("\n")[2].partition("**Usage**")[0].strip()
+        (usage,) = re.findall(r"^\$ (.*)$", command, re.M)
+        arguments = re.findall(r"^\* `[A-Z].*$", command, re.M)
+        own = [line for line in _options(command) if line not in shared]
+        also = [re.findall(r"--[\w-]+", line)[0] for line in _options(command) if line in shared]
+        text += [f"## `{usage.replace(' [OPTIONS]', '')}`", says, "\n".join([*arguments, *own])]
+        text += [f"Also `{'`, `'.join(also)}`."] if also else []
+    return "\n\n".join(filter(None, text)) + "\n"
+
+
+def _options(command: str) -> list[str]:
+    lines: list[str] = re.findall(r"^\* `-.*$", command, re.M)
+    return [line for line in lines if not line.startswith("* `--help`")]
 
 
 def pages() -> dict[str, str]:

@@ -274,7 +274,7 @@ CLAIMS = {  # short names of claims
     "geometric": ("ours", "geometric weights, digits"),
     "recommender.crelu": ("ours", "CReLU, rates of the first two phases"),
     "ppo": ("ours", "a new head, sensors that change"),
-    "drift": ("ours", "repair and rivals, gradual drift"),
+    "drift.crelu": ("ours", "CReLU, gradual drift"),
     "recommender.converted": ("ours", "converted at the warning, rates of the first two phases"),
     "together": ("ours", "each choice, and all three"),
     "merge": ("ours", "merging at equal parameters"),
@@ -392,6 +392,7 @@ QUOTED: dict[str, Quoted] = {
     ),
     "conversions.moved": lambda evidence: f"{max(moved for moved, _ in evidence.converted):.0e}",
     **{f"recommender.{name}": OfCell("recommender", row, "reward %") for name, row in RECOMMENDER.items()},
+    "hindsight.relu": OfCell("recommender-hindsight", RECOMMENDER["relu"], "reward %"),
     **{
         f"drift.{name}": OfCell("recommender-drift", RECOMMENDER[name], "reward %")
         for name in ("relu", "l2init", "norm_l2", "redo", "prelu", "converted", "revived", "crelu")

@@ -1,12 +1,14 @@
 """Every example runs as a script, and does what it says."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -54,6 +56,23 @@ def test_a_ppo_agent_without_a_forward_is_watched_and_its_dead_units_drawn_again
     assert numbers(r"redo: (\d+) units changed", output)[0] > 0
     assert max(dead[1:]) < dead[0]
     assert rewards[-1] > -0.5  # at random, points drift away from their targets
+
+
+def test_the_notebook_opens_with_the_figure_and_ends_with_a_converted_network_of_ones_own(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((EXAMPLES / "repair.ipynb").read_text(encoding="utf-8"))["cells"]
+    (figure,) = re.findall(r"!\[.+\]\((.+)\)", "".join(cells[0]["source"]))
+    assert (EXAMPLES / figure).is_file()
+    names = {"__name__": "notebook"}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert names["moved"] < 1e-5
+    assert names["again"] > names["fitted"] + 0.3
+    assert type(names["mine"]) is names["Mine"]
+    assert torch.equal(names["mine"](names["inputs"]), names["model"](names["inputs"]))
 
 
 @pytest.mark.parametrize("name", ["continual.py", "ppo.py"])

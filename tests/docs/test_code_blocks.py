@@ -13,9 +13,7 @@ from relucid.models import BACKBONES
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
-    str(path.relative_to(ROOT)): path
-    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
-    if path.parent.name != "templates"
+    str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
 }
 
 

@@ -24,5 +24,5 @@ def test_effects_are_shares_of_the_baseline_in_the_claimed_direction(ledger):
 
 
 def test_what_is_beyond_the_axis_is_an_arrow():
-    assert drawing._x(1000) == drawing.WIDTH - drawing.EDGE
-    assert drawing._x(-1000) == drawing.LEFT + drawing.EDGE
+    assert drawing._x(1000, 300) == drawing.WIDTH - drawing.EDGE
+    assert drawing._x(-1000, 300) == drawing.LEFT + drawing.EDGE

@@ -6,6 +6,9 @@ from pathlib import Path
 import converted
 import pages as generated
 import pytest
+import typer
+
+from relucid.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -35,6 +38,17 @@ def test_the_page_of_networks_says_what_benchmarks_measured():
     )
 
 
+def test_the_reference_has_every_option_of_every_command():
+    for name, command in typer.main.get_command(app).commands.items():
+        (section,) = re.findall(
+            rf"^## `relucid {name}\b.*?(?=^## |\Z)", generated.reference(), re.MULTILINE | re.DOTALL
+        )
+        options = {
+            max(of.opts, key=len) for of in command.params if of.opts[0].startswith("-") and not of.hidden
+        }
+        assert options - {"--help"} == set(re.findall(r"`(?:-\w, )?(--[\w-]+)", section))
+
+
 def test_the_reference_of_commands_is_that_of_the_commands():
     assert (DOCS / "cli.md").read_text(encoding="utf-8") == generated.reference(), "run make pages"
 
@@ -51,7 +65,7 @@ def test_every_figure_of_the_results_is_on_a_page_and_no_other_page_is_left_over
 
 
 def test_no_outcome_is_typed_by_hand():
-    for path in (DOCS / "templates").glob("*.md"):
+    for path in (DOCS / "templates").glob("*.jinja"):
         assert (
             re.findall(OUTCOMES, EXPRESSIONS.sub("", path.read_text(encoding="utf-8")), re.IGNORECASE) == []
         )
@@ -67,19 +81,30 @@ def test_the_front_page_counts_every_experiment_once(site, written):
     assert f"{site.proved().count(False)} are false as printed" in written["results.md"]
 
 
-def test_page_and_ledger_agree_on_every_comparison(site, written):
+def test_page_and_ledger_agree_on_every_claim(site, written):
     compared = 0
     for room in site.rooms:
         for entry in site.ledger[room]:
             if entry.finding:
                 page = written[site.page(entry.finding)]
-                for verdict in entry.finding.verdicts:
-                    compared += 1
-                    assert verdict.effect in page
-                assert entry.finding.outcome in page.lower()
+                compared += len(entry.finding.verdicts)
+                assert any(entry.finding.line(again) in page for again in (False, True))
                 assert all(" ".join(caveat.split()[:2]) in page for caveat in entry.finding.caveats.values())
-                assert f"**{entry.finding.outcome.capitalize()}**" in written["claims.md"]
+                assert f"({site.page(entry.finding)}) **{entry.finding.outcome}**" in written["claims.md"]
     assert compared > 200
+
+
+def test_a_claim_names_the_smallest_and_the_largest_effect_of_each_outcome(ledger):
+    finding = ledger["gmp Table 3, as published"].finding
+    line, groups = finding.line(), {}
+    for verdict in finding.verdicts:
+        groups.setdefault(verdict.outcome, []).append(verdict)
+    assert len(groups) > 1
+    assert finding.counts in line
+    for outcome, verdicts in groups.items():
+        sizes = sorted(verdicts, key=lambda verdict: abs(verdict.comparison.effect))
+        assert re.search(rf"{outcome.capitalize()}: {re.escape(sizes[0].effect)} \(", line)
+        assert f"{sizes[-1].effect} (" in line
 
 
 def test_links_between_pages_of_a_room_lead_to_them(written):

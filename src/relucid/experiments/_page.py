@@ -25,10 +25,6 @@ SMOKE = "Smoke test: seconds of training, to see that everything runs. The numbe
 SHOW = """\
 ### {{ results.study.name }}, {{ results.scale }}
 
-{% if others %}
-{{ others | join("; ") }}.
-
-{% endif %}
 {% if table %}
 {{ table }}
 
@@ -36,15 +32,6 @@ SHOW = """\
 {% for finding in findings %}
 {{ finding }}
 
-{% if finding.verdicts | length > 1 %}
-<details markdown="1">
-<summary>{{ finding.verdicts | length }} comparisons{{ finding.verdicts[0].sure }}</summary>
-
-{{ finding.comparisons() }}
-
-</details>
-
-{% endif %}
 {% endfor %}
 {% if doubts %}
 Caveats: {{ doubts | join(" ") }}
@@ -82,33 +69,45 @@ class Finding:
         return " ".join([f"{self.outcome.capitalize()}{self.counts}.", *self.caveats.values()])
 
     def __str__(self) -> str:
-        """The claim and its outcome in Markdown; of a single comparison with its effect."""
-        found = f": {self.verdicts[0].effect}" if len(self.verdicts) == 1 else self.counts
-        return f"**{self.claim.where}.** {self.claim.says} **{self.outcome.capitalize()}**{found}."
+        return self.line()
 
-    def comparisons(self) -> str:
-        """Every comparison in a table; a cell names its outcome if it is not the claim's."""
-        cells: dict[str, dict[str, str]] = {}
-        for verdict in self.verdicts:
-            row, column = verdict.contrast.place
-            differs = "" if verdict.outcome == self.outcome else f" {verdict.outcome}"
-            cells.setdefault(row, {})[column] = verdict.effect + differs
-        columns = dict.fromkeys(column for of in cells.values() for column in of)
-        if len(self.verdicts) < len(cells) * len(columns) / 2:  # a table would be mostly empty
-            cells = {
-                f"{row}, {column}": {"": text} for row, of in cells.items() for column, text in of.items()
-            }
-            columns = {"": None}
-        firsts = {
-            row.partition(MINUS)[0] for row in cells
-        }  # what all are compared with is said once, in the corner
-        first = f"{firsts.pop()}{MINUS}" if len(firsts) == 1 and all(MINUS in row for row in cells) else ""
-        table = (
-            pd.DataFrame.from_dict(cells, "index", columns=[*columns])
-            .fillna("")
-            .rename(columns={"": "effect"})
+    def line(self, again: bool = False) -> str:
+        """The claim and its outcome in Markdown; of many comparisons the smallest and the largest of each outcome.
+
+        Args:
+            again: the page has already stated the same claim about another study.
+        """
+        says = "The same." if again else self.claim.says
+        first = f"**{self.claim.where}.** {says} **{self.outcome.capitalize()}**"
+        if len(self.verdicts) == 1:
+            return f"{first}: {self.verdicts[0].effect}."
+        groups: dict[str, list[tuple[str, Verdict]]] = {}
+        for name, verdict in zip(self._sides(), self.verdicts, strict=True):
+            groups.setdefault(verdict.outcome, []).append((name, verdict))
+        if len(groups) == 1:
+            return f"{first}{self.counts}{self.verdicts[0].sure}: {_ends(next(iter(groups.values())))}."
+        ends = [f"{outcome.capitalize()}: {_ends(of)}." for outcome, of in groups.items()]
+        return (
+            f"{first}{self.counts}. {' '.join(ends)} Intervals at {100 * (1 - self.verdicts[0].level):.3g}%."
         )
-        return markdown(table.rename(lambda row: row.removeprefix(first)), corner=first.strip())
+
+    def _sides(self) -> list[str]:
+        """What each contrast compares, without what all of them share."""
+        places = [verdict.contrast.place for verdict in self.verdicts]
+        firsts, columns = {row.partition(MINUS)[0] for row, _ in places}, {column for _, column in places}
+        shared = len(firsts) == 1 and all(MINUS in row for row, _ in places)
+        rows = [f"against {row.partition(MINUS)[2]}" if shared else row for row, _ in places]
+        return [
+            f"{row}, {column}" if column and len(columns) > 1 else row
+            for row, (_, column) in zip(rows, places, strict=True)
+        ]
+
+
+def _ends(verdicts: Sequence[tuple[str, Verdict]]) -> str:
+    """The smallest and the largest effect of several, with what they compare."""
+    ordered = sorted(verdicts, key=lambda pair: abs(pair[1].comparison.effect) if pair[1].comparison else 0.0)
+    ends = [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
+    return (" to " if len(ordered) > 2 else ", ").join(f"{verdict.effect} ({name})" for name, verdict in ends)
 
 
 def findings(results: Results) -> list[Finding]:
@@ -180,6 +179,11 @@ def doubts(findings: Sequence[Finding]) -> list[str]:
     return [*found.values(), *(f"{sentence}: {'; '.join(of)}." for sentence, of in late.items())]
 
 
+def _tries(study: Study) -> bool:
+    """Whether every column is a rate that was tried."""
+    return all(column.tries for column in study.columns.values())
+
+
 def best_rates(results: Results) -> str:
     """The rate with the lowest mean for every row, and for every setting that it was tried in."""
     best: dict[str, tuple[float, float]] = {}
@@ -209,6 +213,7 @@ class Page:
         self.archive = records if isinstance(records, Archive) else Archive(records)
         self.studies: dict[str, Study] = {study.name: study for study in module.STUDIES}
         self._shown: dict[str, set[tuple[str, ...]]] = {}  # of each row: columns with the keys of their runs
+        self._said: set[str] = set()  # sentences of claims
 
     def results(self, name: str, scale: str | None = None) -> Results:
         """The results of a study, of another table too, at a scale; by default the largest complete one."""
@@ -221,8 +226,9 @@ class Page:
     def show(self, name: str, scale: str | None = None) -> str:
         """The table of a study and its claims, in Markdown.
 
-        Rows that the page has shown are named only. Of a scale that is not the largest complete one, claims that this
-        one answers have their outcome only, and if it answers all of them the table is left out.
+        Rows that the page has shown are only counted, and so are those of a study without a claim, which chose settings
+        for another. Of a scale that is not the largest complete one, claims that this one answers have their outcome
+        only, and if it answers all of them the table is left out.
         """
         results = self.results(name, scale)
         if not results.records:
@@ -233,22 +239,40 @@ class Page:
         judged = self.archive.findings(results.study, results.scale)
         new = [finding for finding in judged if finding.claim.where not in answered]
         others = [f"{each.claim.where}: {each.outcome}" for each in judged if each.claim.where in answered]
+        if others and not new:
+            return f"**{name}, {results.scale}.** {'; '.join(others)}. {cost(results)}"
+        if self._shown and not results.study.claims and not _tries(results.study):
+            rows = len({row for row, _ in results.cells})
+            return f"**{name}, {results.scale}.** A table of {rows} rows that chose settings. {cost(results)}"
+        lines = []
+        for finding in new:
+            lines.append(finding.line(finding.claim.says in self._said))
+            self._said.add(finding.claim.says)
         return environment().from_string(SHOW).render(
-            results=results, table=self._table(results) if new or not others else "", findings=new, others=others,
-            doubts=doubts(new), cost=cost(results),
+            results=results, table=self._table(results), findings=lines, doubts=doubts(new), cost=cost(results),
         )  # fmt: skip
 
     def _table(self, results: Results) -> str:
-        if all(column.tries for column in results.study.columns.values()):
+        """The rows that the page has not shown; after its first table, with the columns that claims compare."""
+        if _tries(results.study):
             return best_rates(results)
         rows: dict[str, set[tuple[str, ...]]] = {}
         for (row, column), runs in results.cells.items():
             rows.setdefault(row, set()).add((column, *(each.run.key for each in runs)))
         known = [row for row, cells in rows.items() if cells <= self._shown.get(row, set())]
+        compared = (
+            {cell.column for claim in results.study.claims for cell in claim.cells()}
+            if self._shown
+            else set()
+        )
         for row, cells in rows.items():
             self._shown[row] = self._shown.get(row, set()) | cells
-        parts = [markdown(block) for block in results.blocks(known) if len(block)]
-        parts += [f"As above: {', '.join(known)}."] if known else []
+        blocks = [
+            block[[column for column in block if column in compared] or [*block]]
+            for block in results.blocks(known)
+        ]
+        parts = [markdown(block) for block in blocks if len(block)]
+        parts += [f"The other {len(known)} rows: as above."] if known else []
         parts += [f"Chosen: {chosen}."] if (chosen := results.choices()) else []
         return "\n\n".join(parts)
 
@@ -276,6 +300,7 @@ class Page:
     def render(self, text: str | None = None, **more: Any) -> str:
         """The page in Markdown, of its own text or another."""
         self._shown.clear()
+        self._said.clear()
         prose = (
             Path(str(self.module.__file__)).with_suffix(".md").read_text(encoding="utf-8")
             if text is None
