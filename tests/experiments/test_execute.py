@@ -13,7 +13,7 @@ from relucid.data import DamagedDataError, MissingDataError, Split
 from relucid.experiments import Column, Results, Run, Runner, Store, Study, run
 from relucid.experiments._catalog import find
 from relucid.experiments._execute import execute
-from relucid.experiments._executors import InProcess, executing
+from relucid.experiments._executors import executing
 from relucid.report.study import grid_of_environments
 from relucid.train import DivergedError, Machine, Recipe, fit, memory_is_kept
 
@@ -231,7 +231,7 @@ def test_any_executor_of_concurrent_futures_will_do(load_study, tmp_path, log):
 
 
 def test_a_run_whose_process_dies_is_tried_three_times_and_the_others_go_on(load_study, tmp_path):
-    class Mortal(InProcess):
+    class Mortal(ThreadPoolExecutor):
         def submit(self, function, run, machine):
             if run.config["x"] != 2:
                 return super().submit(function, run, machine)
@@ -243,7 +243,7 @@ def test_a_run_whose_process_dies_is_tried_three_times_and_the_others_go_on(load
     run(
         study,
         store=tmp_path / "runs",
-        executor=Mortal(),
+        executor=Mortal(1),
         report=lambda run, end: seen.update({run.config["x"]: end}),
     )
     assert [seen[x]["state"] for x in (1, 2, 3, 4)] == ["finished", "failed", "finished", "finished"]
