@@ -89,7 +89,7 @@ def test_how_a_run_trained_is_kept_and_shown(tmp_path):
     (trained,) = record["environment"]["trained"]
     kept = "kept" if memory_is_kept() else "returned"
     assert trained == f"channels-last, not compiled, freed memory {kept}"
-    shown = {row[0].text: row[1].text for row in grid_of_environments(found).rows}
+    shown = dict(grid_of_environments(found).rows)
     assert shown["trained"] == trained
 
 

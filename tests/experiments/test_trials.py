@@ -206,8 +206,8 @@ def test_intact_runs_of_a_damaged_store_are_imported_into_a_new_one(tmp_path):
     first, second = study(rows=2).runs()[:2]
     flipped(tmp_path / "runs", record(first, 1.25), record(second, 7.5))
     with Store(tmp_path / "new") as new:
-        imported = import_records(tmp_path / "runs", new)
-        assert (imported.added, imported.damaged) == (1, 1)
+        keys = import_records(tmp_path / "runs", new)
+        assert (keys["added"], keys["damaged"]) == ([second.key], [first.key])
         assert new[second.key]["metrics"] == {"value": 7.5}
 
 
@@ -222,6 +222,7 @@ def on_ray():
 
     with pytest.MonkeyPatch.context() as patch, _quiet_ray():
         patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_agent_register_timeout_ms", "600000")  # a busy machine takes its time
         node = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
         try:
             yield "--executor", "ray", "--address", node.address_info["gcs_address"]

@@ -64,7 +64,10 @@ def compare(a: pd.Series, b: pd.Series | float, paired: bool = False) -> Compari
     samples = [a - b] if alone else [a, b]
     if min(map(len, samples)) < 2 or not all(np.isfinite(sample).all() for sample in samples):
         return None
-    n, effect = sum(map(len, samples)), float(samples[0].mean()) - (0.0 if alone else float(b.mean()))
+    n, effect = (
+        sum(map(len, samples)),
+        float(samples[0].mean()) - (0.0 if alone else float(samples[1].mean())),
+    )
     error = math.hypot(*(float(sample.sem()) for sample in samples))
     effect = 0.0 if abs(effect) < 1e-9 * error else effect  # what rounding leaves of differences that cancel
     if error <= 1e-9 * abs(effect):

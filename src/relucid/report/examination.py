@@ -13,7 +13,7 @@ from relucid.inspect import Activity, Boundary, Examination, Finding, Suggestion
 from relucid.inspect.examination import ExaminedLayer
 from relucid.printing import printable
 from relucid.report.figure import PALETTE, Figure
-from relucid.report.page import Grid, GridCell, render, text_grid
+from relucid.report.page import Grid, render, text_grid
 
 SHORT = 16  # layers that a reader takes in at once; more are grouped by stage
 SHOWN = 32  # filters that are drawn
@@ -193,17 +193,14 @@ def _stage_names(names: Sequence[str]) -> list[str]:
 
 def overview(examination: Examination, stages: Sequence[Stage]) -> Grid:
     """The table of stages, each with a link to its layers."""
-    whole = _counts(examination.layers)
-    head = [("stage", ""), ("layers", ""), ("units", ""), *((kind, "") for kind in whole)]
-    rows = []
-    for number, stage in enumerate(stages):
+    whole, rows = _counts(examination.layers), []
+    for stage in stages:
         layers = [examination.layers[section.number] for section in stage.sections]
         counts, units = _counts(layers), sum(layer.rectified.units for layer in layers)
-        figures = [len(layers), units, *(counts[kind] for kind in whole)]
-        rows.append(
-            [GridCell(stage.name, link=f"stage-{number}"), *(GridCell(f"{n:,}", float(n)) for n in figures)]
-        )
-    return Grid("Stages, in order of execution; each unfolds below", head, rows)
+        numbers = {"layers": len(layers), "units": units, **{kind: counts[kind] for kind in whole}}
+        rows.append({"stage": stage.name, **{name: f"{number:,}" for name, number in numbers.items()}})
+    links = [f"stage-{number}" for number in range(len(stages))]
+    return text_grid("Stages, in order of execution; each unfolds below", rows, links)
 
 
 def section(number: int, layer: ExaminedLayer) -> LayerSection:
