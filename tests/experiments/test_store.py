@@ -19,10 +19,8 @@ from relucid.experiments._transfer import import_records
 
 
 def record(config, state="finished", **fields):
-    run = Run("f", config)
-    about = {"key": run.key, "runner": run.runner, "version": run.version, "config": run.config}
     usual = {"metrics": {"error": 1.0}, "started": "2026-01-01T00:00:00+00:00", "seconds": 2.5}
-    return {**about, "state": state, **usual, **fields}
+    return {**Run("f", config).begun(), "state": state, **usual, **fields}
 
 
 ONE, OTHER = record({"a": 1}), record({"a": 2})

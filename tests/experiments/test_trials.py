@@ -127,7 +127,7 @@ def test_a_damaged_store_gives_right_numbers_or_none_and_says_what_is_wrong(tmp_
         shutil.rmtree(tmp_path / "damaged", ignore_errors=True)
         (tmp_path / "damaged").mkdir()
         (tmp_path / "damaged" / "results.sqlite").write_bytes(damaged(data, rng))
-        for attempt in (_shown, _read, _imported):
+        for attempt in (values, _read, _imported):
             try:
                 found = attempt(whole, tmp_path / "damaged")
             except (StoreError, ValueError) as error:
@@ -145,10 +145,6 @@ def _settle(directory):
     with closing(sqlite3.connect(directory / "results.sqlite")) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         database.execute("PRAGMA journal_mode = DELETE")
-
-
-def _shown(study, directory):
-    return values(study, directory)
 
 
 def _read(study, directory):
@@ -173,14 +169,7 @@ def _imported(study, directory):
 
 
 def record(run, value):
-    about = {
-        "key": run.key,
-        "runner": run.runner,
-        "version": run.version,
-        "config": run.config,
-        "state": "finished",
-    }
-    return {**about, "metrics": {"value": value}, "started": "", "seconds": 0.0}
+    return {**run.begun(), "state": "finished", "metrics": {"value": value}, "started": "", "seconds": 0.0}
 
 
 def flipped(directory, *records):

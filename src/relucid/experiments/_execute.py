@@ -27,7 +27,7 @@ from relucid.experiments._executors import Submit, executing, using
 from relucid.experiments._frame import Results
 from relucid.experiments._records import Record, arrays_of, numbers, packed, vote_record
 from relucid.experiments._store import Lease, Store, StoreError, default_store
-from relucid.experiments._study import Run, Runner, Study, plain
+from relucid.experiments._study import Run, Runner, Study
 from relucid.train import DivergedError, Machine, noting, vote
 from relucid.train.platform import check
 
@@ -184,7 +184,8 @@ def _record(run: Run, future: "Future[Record]", deaths: Counter[str]) -> Record 
         if deaths[run.key] < ATTEMPTS:
             return None
         why = f"its process died {ATTEMPTS} times: {error!r}"
-        return {**_begun(run), "state": "failed", "metrics": {}, "error": why, "seconds": 0.0}
+        failed = {"state": "failed", "metrics": {}, "error": why, "started": _now(), "seconds": 0.0}
+        return {**run.begun(), **failed}
 
 
 def _run_together(
@@ -226,17 +227,15 @@ def execute(
     >>> record["state"], record["metrics"]
     ('finished', {'double': 8.0})
     """
-    record, clock = _begun(run), time.perf_counter()
+    record, clock = {**run.begun(), "started": _now()}, time.perf_counter()
     with using(threads), noting() as trained:
         outcome = _outcome(runner.function, record["config"], machine)
         facts = environment(trained) | ({"source": source} if source else {})
     return {**record, **outcome, "environment": facts, "seconds": round(time.perf_counter() - clock, 3)}
 
 
-def _begun(run: Run) -> dict[str, Any]:
-    """What is known of a run before it is executed."""
-    about = {"key": run.key, "runner": run.runner, "version": run.version, "config": plain(run.config)}
-    return about | {"started": datetime.now(UTC).isoformat(timespec="seconds")}
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _outcome(

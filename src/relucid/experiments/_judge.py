@@ -23,7 +23,6 @@ DRAWS = 10_000  # of a bootstrap
 FEW = 8  # pairs up to which a t-test has an exact test beside it
 Outcome = Literal["confirmed", "reversed", "absent", "inconclusive", "no detectable difference"]
 Relation = Literal["lower", "higher", "not worse", "near", "equal", "at most"]
-Kind = Literal["experiment", "mathematics", "construction"]
 
 
 @dataclass(frozen=True)
@@ -187,9 +186,6 @@ class Quantity:
     of: Cell | None = None
 
 
-Side = Cell | Quantity | float
-
-
 @dataclass(frozen=True)
 class Contrast:
     """A is lower or higher than B, not worse by more than a margin, within a margin of it, equal to it, or at most it.
@@ -203,7 +199,7 @@ class Contrast:
     """
 
     a: Cell | Quantity
-    b: Side
+    b: Cell | Quantity | float
     relation: Relation
     margin: float = 0.0
     paired: bool | None = None
@@ -241,7 +237,7 @@ class Contrast:
         return [cell for side in sides for cell in (side.cells if isinstance(side, Quantity) else [side])]
 
 
-def _label(side: Side) -> str:
+def _label(side: Cell | Quantity | float) -> str:
     if isinstance(side, Quantity):
         return side.label
     return f"{side.row}, {side.column}" if isinstance(side, Cell) else f"{side:g}"
@@ -319,7 +315,7 @@ class Claim:
     where: str
     says: str
     contrasts: Sequence[Contrast] = ()
-    kind: Kind = "experiment"
+    kind: Literal["experiment", "mathematics", "construction"] = "experiment"
     stated: str = ""
     scales: Sequence[str] = ()
 
@@ -342,14 +338,12 @@ class Statement:
         says: the statement, in a sentence.
         tests: file::function, below tests/.
         holds: False if the tests show that it does not hold as stated.
-        kind: see `Claim`.
     """
 
     where: str
     says: str
     tests: Sequence[str] = ()
     holds: bool = True
-    kind: Kind = "mathematics"
 
 
 @dataclass(frozen=True)
@@ -473,7 +467,7 @@ def _decided(
     return replace(verdict, outcome=decided)
 
 
-def _values(results: Results, side: Side) -> Any:
+def _values(results: Results, side: Cell | Quantity | float) -> Any:
     if isinstance(side, Quantity):
         return side.function(*(results[cell] for cell in side.cells))
     return results[side] if isinstance(side, Cell) else float(side)
@@ -506,7 +500,7 @@ def _exactly(results: Results, contrast: Contrast, a: pd.Series, b: float) -> Co
     return Comparison(effect, 0.0, len(a), lambda sure: (effect, effect), spread=False)
 
 
-def cell_of(side: Side) -> Cell | None:
+def cell_of(side: Cell | Quantity | float) -> Cell | None:
     """The cell that a side is, or some of whose repetitions a quantity takes."""
     return side.of if isinstance(side, Quantity) else side if isinstance(side, Cell) else None
 
