@@ -1,3 +1,6 @@
+import sys
+from pathlib import Path
+
 import pytest
 
 from relucid.files import clear_beside, replacing
@@ -31,6 +34,22 @@ def test_a_directory_is_replaced_as_a_whole(tmp_path, before):
         fill(new, "new")
     assert {each.name: each.read_text(encoding="utf-8") for each in path.iterdir()} == {"a": "new"}
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone lets two directories change places at once")
+def test_there_is_no_moment_without_a_directory(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    fill(out, "old")
+    for name in (
+        "rename",
+        "replace",
+        "unlink",
+        "rmdir",
+    ):  # each would leave a moment without the old one or the new
+        monkeypatch.setattr(Path, name, None)
+    with replacing(out) as new:
+        fill(new, "new")
+    assert (out / "a").read_text(encoding="utf-8") == "new"
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -81,6 +82,7 @@ def test_save(build, moments, forked, kills):
         assert same(load("out", build()), build())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone lets two directories change places at once")
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [30])
 def test_convert(build, moments, forked, kills):
@@ -91,14 +93,12 @@ def test_convert(build, moments, forked, kills):
     for _ in range(kills):
         before = Path("out").exists()
         killed(forked(convert_on), moments(2))
-        # Two directories cannot change places at once: killed between, the earlier result is whole beside its place.
-        there = [place for place in (Path("out"), *Path().glob(".relucid-*/old")) if place.exists()]
-        assert there or not before
-        for place in there[:1]:
-            said = json.loads((place / "conversion.json").read_text(encoding="utf-8"))["conversion"]
-            layers = {type(module).__name__ for module in load(place, build()).modules()}
+        assert Path("out").exists() or not before
+        if Path("out").exists():
+            said = json.loads(Path("out/conversion.json").read_text(encoding="utf-8"))["conversion"]
+            layers = {type(module).__name__ for module in load("out", build()).modules()}
             assert ("CReLU" in layers) == (said == "crelu")
-            assert same(load(place, build()), build())
+            assert same(load("out", build()), build())
 
 
 # An interrupt in a callback of the garbage collector is reported and swallowed by Python itself.

@@ -1,5 +1,7 @@
 """Write a file or a directory: all of it or nothing."""
 
+import ctypes
+import os
 import shutil
 import sysconfig
 import tempfile
@@ -10,6 +12,7 @@ from pathlib import Path
 OURS = Path(__file__).parent
 # Python itself and installed packages:
 INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux, from fcntl.h and stdio.h
 
 
 def is_the_users(file: str) -> bool:
@@ -33,18 +36,27 @@ def clear_beside(path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a place beside `path` for a new file or directory, which then takes the place of `path`.
 
-    On an error, Ctrl-C included, `path` stays as it was, and nothing else is left.
+    On an error, Ctrl-C included, `path` stays as it was, and nothing else is left. At every moment the old or the new
+    one is in its place, whole; a kill leaves at most a directory `.relucid-*` beside it. Only where the system cannot
+    exchange two directories, a kill between two renames leaves the old one in there.
     """
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=_prefix(path)) as beside:
         new, old = Path(beside) / "new", Path(beside) / "old"
         yield new
         if not path.is_dir():
             new.replace(path)
-            return
-        try:
-            path.rename(old)
-            new.rename(path)
-        except BaseException:
-            if old.exists() and not path.exists():
-                old.rename(path)
-            raise
+        elif not _exchanged(new, path):
+            try:
+                path.rename(old)
+                new.rename(path)
+            except BaseException:
+                if old.exists() and not path.exists():
+                    old.rename(path)
+                raise
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Let two directories change places in one step; False where the system or the file system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
+    paths = map(os.fsencode, (one, other))
+    return rename is not None and rename(AT_FDCWD, next(paths), AT_FDCWD, next(paths), RENAME_EXCHANGE) == 0

@@ -115,53 +115,76 @@ TRAINED_ON = {GIVEN: [9.5], TRAINED: [9.0, 9.2, 9.1]}
 WORSE = {DEAD: [9.3, 9.1, 9.4], SCRATCH: [19.3, 18.9, 19.9], f"CReLU {SCRATCH}": [18.8, 19.4, 19.1]}
 
 
-def test_the_best_of_what_is_better_beyond_chance_is_returned(found):
-    better = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3]})
-    assert (better.row, better.better) == ("CReLU", True)
-    assert better.conclusion() == "Best: CReLU, 4.97 lower than training alone, 98.8% interval 4.19 to 5.75."
-    assert "With CReLU: 4.13% (4.97 lower, 98.8% interval 4.19 to 5.75)." in better.lines()
+CRELU = {"CReLU": [4.0, 4.1, 4.3]}
 
 
-def test_a_control_that_does_as_well_stands_beside_the_best(found):
-    errors = {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3], DEAD: [3.0, 9.0, 0.1]}
-    assert (
-        judged(found, errors)
-        .conclusion()
-        .endswith("But dead units redrawn (4.03%) does not differ significantly from it.")
-    )
+def alike(errors, **crelu):
+    """The same errors in all rows but CReLU's and the first of them in the network as it was given."""
+    return dict.fromkeys((TRAINED, "CReLU", *WORSE), errors) | crelu | {GIVEN: errors[:1]}
 
 
-def test_a_control_that_is_best_is_returned(found):
-    better = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3], DEAD: [3.0, 3.1, 3.2]})
-    assert better.row == DEAD
-    assert better.conclusion().startswith("Best: dead units redrawn, 6.00 lower than training alone")
-    assert "But" not in better.conclusion()
+# The errors of rows besides the usual ones, the row that is returned, and the first and last words of the conclusion.
+OUTCOMES = {
+    "the best of what is better beyond chance": (
+        CRELU, "CReLU", "Best: CReLU, 4.97 lower than training alone, 98.8% interval 4.19 to 5.75."
+    ),
+    "with a control that does as well": (
+        {**CRELU, DEAD: [3.0, 9.0, 0.1]}, "CReLU",
+        "Best: CReLU, ... But dead units redrawn (4.03%) does not differ significantly from it.",
+    ),
+    "a control that is best": (
+        {**CRELU, DEAD: [3.0, 3.1, 3.2]}, DEAD,
+        "Best: dead units redrawn, 6.00 lower than training alone, 98.8% interval ... to ....",
+    ),
+    "further training, where chance explains the rest": (
+        {GIVEN: [15.0], "CReLU": [9.0, 9.1, 9.3]}, TRAINED,
+        "Further training helps, nothing else does; the best of them, CReLU, is ....",
+    ),
+    # as exact as a number, the one result of the given network would be 0.40 higher, 0.15 to 0.65
+    "one result of the given network is as uncertain as that of one training": (
+        {"CReLU": [9.0, 9.1, 9.3]}, GIVEN, "Nothing helps here; the best of them, CReLU, is ...."
+    ),
+    "until it is far enough": (
+        {GIVEN: [9.7], "CReLU": [9.0, 9.1, 9.3]}, TRAINED, "Further training helps, nothing else does; ...."
+    ),
+    "the network as it was given, where nothing helps": (
+        {GIVEN: [8.5], "CReLU": [8.9, 9.3, 9.0]}, GIVEN, "Nothing helps here; the best of them, CReLU, is ...."
+    ),
+    "better than training, not than the network itself": ({GIVEN: [2.0], **CRELU}, GIVEN, "Nothing helps here...."),
+    "no result of one row": (
+        {GIVEN: [8.5], "CReLU": []}, GIVEN, "Nothing helps here, but 1 of 4 alternatives have no result."
+    ),
+    "the same everywhere": (
+        alike([9.0, 9.0, 9.0]), GIVEN, "Nothing helps here."
+    ),
+    "equal differences in few seeds are no evidence": (
+        alike([9.0, 9.5], CReLU=[8.0, 8.5]), GIVEN,
+        "Nothing helps here, but these few seeds could not have shown a difference: use more.",
+    ),
+}  # fmt: skip
 
 
-def test_where_chance_explains_the_rest_further_training_is_returned_if_it_helps(found):
-    better = judged(found, {**TRAINED_ON, **WORSE, GIVEN: [15.0], "CReLU": [9.0, 9.1, 9.3]})
-    assert better.row == TRAINED
-    assert better.lines()[0] == "Your network: test error 15.00%."
-    assert better.lines()[1] == "Trained for 1 more epoch: 9.10% (5.90 lower, 95% interval 5.40 to 6.40)."
-    assert better.conclusion().startswith(
-        "Further training helps, nothing else does; the best of them, CReLU, is "
-    )
+@pytest.mark.parametrize("errors, row, words", OUTCOMES.values(), ids=OUTCOMES)
+def test_what_is_returned_follows_from_the_errors(found, errors, row, words):
+    better = judged(found, {**TRAINED_ON, **WORSE, **errors})
+    assert (better.row, better.better) == (row, row != GIVEN)
+    first, _, last = words.partition("...")
+    assert better.conclusion().startswith(first)
+    assert better.conclusion().endswith(last.rpartition("...")[2])
+    assert ("But" in better.conclusion()) == ("But" in words)
 
 
-def test_one_result_of_the_given_network_is_as_uncertain_as_that_of_one_training(found):
-    errors = {**WORSE, GIVEN: [9.5], TRAINED: [9.0, 9.2, 9.1], "CReLU": [9.0, 9.1, 9.3]}
-    assert judged(found, errors).row == GIVEN  # as exact as a number, it would be 0.40 higher, 0.15 to 0.65
-    assert judged(found, {**errors, GIVEN: [9.7]}).row == TRAINED
-
-
-def test_where_nothing_helps_the_network_is_returned_as_it_was_given(found):
-    better = judged(found, {**TRAINED_ON, **WORSE, GIVEN: [8.5], "CReLU": [8.9, 9.3, 9.0]})
-    assert (better.row, better.better) == (GIVEN, False)
-    assert better.conclusion().startswith("Nothing helps here; the best of them, CReLU, is ")
-
-
-def test_a_row_better_than_training_but_not_than_the_network_itself_is_not_returned(found):
-    assert judged(found, {**TRAINED_ON, **WORSE, GIVEN: [2.0], "CReLU": [4.0, 4.1, 4.3]}).row == GIVEN
+def test_every_row_has_a_sentence(found):
+    lines = judged(found, {**TRAINED_ON, **WORSE, GIVEN: [15.0], "CReLU": []}).lines()
+    assert lines[0] == "Your network: test error 15.00%."
+    assert lines[1] == "Trained for 1 more epoch: 9.10% (5.90 lower, 95% interval 5.40 to 6.40)."
+    assert "With CReLU: no result, its training did not finish." in lines
+    lines = judged(found, {**TRAINED_ON, **WORSE, **CRELU}).lines()
+    assert "With CReLU: 4.13% (4.97 lower, 98.8% interval 4.19 to 5.75)." in lines
+    assert lines[-1].startswith("The intervals are at 98.8%, so that all of them are right at once")
+    same = judged(found, alike([9.0, 9.5], CReLU=[8.0, 8.5])).lines()
+    assert "With CReLU: 8.25% (1.00 lower in every seed)." in same
+    assert "With dead units redrawn: 9.25% (the same in every seed)." in same
 
 
 def test_the_words_are_plain(found):
@@ -170,35 +193,10 @@ def test_the_words_are_plain(found):
         assert word not in text
 
 
-def test_equal_differences_in_few_seeds_are_no_evidence_that_nothing_helps(found):
-    errors = {row: [9.0, 9.5] for row in found.results.study.rows} | {GIVEN: [9.0], "CReLU": [8.0, 8.5]}
-    equal = judged(found, errors)
-    assert "With CReLU: 8.25% (1.00 lower in every seed)." in equal.lines()
-    assert equal.conclusion().endswith("these few seeds could not have shown a difference: use more.")
-
-
-def test_a_row_whose_training_failed_says_why_and_counts_as_unknown(found):
-    runs = {**TRAINED_ON, **WORSE, GIVEN: [8.5]}
-    failed = judged(found, {**runs, "CReLU": []})
-    assert "With CReLU: no result, its training did not finish." in failed.lines()
-    assert failed.conclusion() == "Nothing helps here, but 1 of 4 alternatives have no result."
-
-
-def test_the_level_of_several_intervals_is_explained(found):
-    several = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3]})
-    assert several.lines()[-1].startswith("The intervals are at 98.8%, so that all of them are right at once")
-
-
 def test_the_page_explains_the_level_and_states_the_conclusion_once(found):
     several = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3]})
     page = improvement_page(several, load=[], notes=[], command="")
     assert [page.count(line) for line in several.lines()] == [1] * len(several.lines())
-
-
-def test_a_difference_that_nothing_could_show_is_not_mentioned(found):
-    same = judged(found, {row: [9.0, 9.0, 9.0] for row in found.results.study.rows} | {GIVEN: [9.0]})
-    assert same.conclusion() == "Nothing helps here."
-    assert "With CReLU: 9.00% (the same in every seed)." in same.lines()
 
 
 def test_the_network_of_the_first_seed_is_kept_and_not_trained_again(found, store, monkeypatch):
@@ -216,7 +214,10 @@ def test_the_network_of_the_first_seed_is_kept_and_not_trained_again(found, stor
 def test_only_networks_that_may_be_returned_take_room_in_the_store(found, store):
     with Store(store) as results:
         runs = [record for record in results.values() if record["config"]["start"]]
-    assert {record["config"]["seed"] for record in runs} == {0, 1}
+    assert {(record["runner"], record["config"]["seed"]) for record in runs} == {
+        ("improve", 0),
+        ("improve", 1),
+    }
     first = {record["key"] for record in runs if record["config"]["seed"] == 0}
     assert {path.stem for path in (store / "networks").iterdir()} == first
 
@@ -321,11 +322,6 @@ def test_everything_is_written_or_nothing(found, tmp_path):
     with pytest.raises(ValueError, match="exists"):
         found.save(tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_the_store_has_the_runs_under_one_name(found, store):
-    with Store(store) as results:
-        assert {record["runner"] for record in results.values()} == {"improve"}
 
 
 def test_the_code_of_a_network_belongs_to_the_identity_of_its_runs(tmp_path):

@@ -135,18 +135,20 @@ def damaged():
         "archive": archive,
         "noise": lambda path: path.write_bytes(bytes(range(256)) * 40),
         "pickle": lambda path: path.write_bytes(pickle.dumps({"a": nn.Linear})),
+        "bytes.safetensors": lambda path: path.write_bytes(b"\xff" * 100),
+        "text.safetensors": lambda path: path.write_text("hello"),
+        "empty.safetensors": lambda path: path.touch(),
     }
 
 
 @pytest.mark.parametrize("unsafe", [False, True])
 @pytest.mark.parametrize("name, write", damaged().items())
 def test_a_damaged_file_is_refused_without_advice_to_trust_it(tmp_path, name, write, unsafe):
-    path = tmp_path / "w.pt"
+    path = tmp_path / ("w.safetensors" if name.endswith(".safetensors") else "w.pt")
     write(path)
-    with pytest.raises(
-        Exception, match=r"w\.pt (cannot be read: it is damaged|cannot be unpickled)"
-    ) as refused:
+    with pytest.raises(Exception, match=r"(cannot be read: it is damaged|cannot be unpickled)") as refused:
         load(path, unsafe=unsafe)
+    assert str(path) in str(refused.value)
     assert "--unsafe-pickle" not in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
 
@@ -166,14 +168,6 @@ def test_torchscript_is_refused(tmp_path, unsafe):
     torch.jit.save(torch.jit.trace(network(), torch.zeros(1, 3)), tmp_path / "net.pt")
     with pytest.raises(ValueError, match="is a TorchScript program, not weights"):
         load(tmp_path / "net.pt", unsafe=unsafe)
-
-
-@pytest.mark.parametrize("text", [b"", b"hello", b"\xff" * 100])
-def test_a_damaged_safetensors_file_is_refused(tmp_path, text):
-    path = tmp_path / "w.safetensors"
-    path.write_bytes(text)
-    with pytest.raises(ValueError, match="cannot be read: it is damaged"):
-        load(path)
 
 
 @pytest.mark.parametrize("state", [{"0.weight": torch.zeros(2)}, {0: torch.zeros(1)}, {}, torch.zeros(2)])

@@ -44,7 +44,6 @@ def somewhere_else(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("row.npy", np.zeros(8))
     np.save("x.npy", np.random.default_rng(0).normal(size=(64, 8)))
-    torch.save(build().state_dict(), "weights.pt")
     (tmp_path / "file").touch()
 
 
@@ -62,8 +61,6 @@ def somewhere_else(tmp_path, monkeypatch):
             "tolerance=-1.0 must be 0 or",
         ),
         (("examine", BUILD, "--data", "row.npy"), "holds one row of 8 numbers, not a batch"),
-        (("examine", BUILD, "--data", "nowhere"), "there are no data nowhere"),
-        (("examine", SINGLE, "--data", "x.npy", "--checkpoint", "weights.pt"), "does not fit this network"),
         (("logs", "quickstart", "--store", "elsewhere"), "there is no store elsewhere"),
     ],
 )

@@ -211,7 +211,6 @@ def test_a_second_time_takes_force_and_trains_nothing(place, relucid):
         ("net.py:build", "net.py:data", ("--metric", "f2"), "there is no metric f2"),
         ("net.py:build", "net.py:data", ("--size", "8"), "is for a folder of images"),
         ("net.py:build", "net.py:own_data", ("--train", "net.py:train"), "not Lines"),
-        ("net.py:build", "net.py:data", ("-o", "net.py"), "net.py is a file"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_leaves_nothing(place, relucid, network, data, options, words):

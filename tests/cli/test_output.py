@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from relucid.cli.output import check_directory, write_directory
+from relucid.files import _exchanged
 
 OURS = ("a", "b")
 
@@ -101,10 +102,27 @@ def test_ctrl_c_at_any_rename_leaves_the_old_or_the_new_result(tmp_path, monkeyp
             raise KeyboardInterrupt
         return target if after else rename(path, target)
 
+    monkeypatch.setattr("relucid.files._exchanged", lambda new, old: False)  # as where the system cannot
     monkeypatch.setattr(Path, "rename", interrupted)
     with suppress(KeyboardInterrupt):
         write(out, a="new", b="new")
+    assert calls
     assert held(out) in ({"a": "old", "b": "old"}, {"a": "new", "b": "new"})
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_ctrl_c_around_the_exchange_leaves_the_old_or_the_new_result(tmp_path, monkeypatch, after):
+    out = filled(tmp_path / "out", a="old", b="old")
+
+    def interrupted(new, old):
+        assert not after or _exchanged(new, old)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("relucid.files._exchanged", interrupted)
+    with suppress(KeyboardInterrupt):
+        write(out, a="new", b="new")
+    assert held(out) == (dict.fromkeys("ab", "new") if after else dict.fromkeys("ab", "old"))
     assert list(tmp_path.iterdir()) == [out]
 
 

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from relucid.data import as_data, from_arrays, from_table, holdout
+from relucid.data import as_data, from_arrays, from_table
 from relucid.data.folder import Images
 from relucid.train import Recipe, fit
 
@@ -96,17 +96,6 @@ def test_images_of_several_sizes_need_one(tmp_path):
         Images(tmp_path)
     scaled = Images(tmp_path, size=5)
     assert {scaled[index][0].shape for index in range(2)} == {(3, 5, 5)}
-
-
-def test_a_table_of_ones_own_trains(tmp_path):
-    generator = np.random.default_rng(0)
-    rows = generator.normal(size=(60, 2))
-    lines = [f"{a},{b},{a - 2 * b}" for a, b in rows]
-    split = from_table(write(tmp_path / "own.csv", "\n".join(["a,b,y", *lines])), "y")
-    train, test = holdout(split, 0.25)
-    torch.manual_seed(0)
-    fitted = fit(nn.Linear(2, 1), train, Recipe(epochs=40, batch_size=15, loss="mse", lr=0.05))
-    assert fitted.evaluate(test)["mse"] < 1e-3
 
 
 def test_a_split_is_a_copy_that_does_not_follow_the_array():

@@ -136,6 +136,10 @@ WRONG = [
     (partial(text, content="a,b\n"), table, "no rows"),
     (partial(text, content=""), table, "is empty"),
     (partial(text, content="a,b\nnan,1\n"), table, "not finite"),
+    *(  # numbers are as people write them
+        (partial(text, content=f"a,b\n{cell},1\n2,0\n"), table, "'a' does not hold numbers")
+        for cell in ("1_0", "0x10", "٣", "1 0")
+    ),
     (nothing, lambda: from_table([[1, 2]], "y"), "named columns"),
     (nothing, partial(images, name="none"), "none is not a folder"),
     (nothing, images, "has no images"),

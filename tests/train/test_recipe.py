@@ -23,17 +23,19 @@ def test_a_table_gives_the_rate_and_the_decay_of_every_epoch():
     assert found == expected
 
 
-@pytest.mark.parametrize("steps", [(0.5, 0.75), (150, 225)])
-def test_steps_are_shares_of_the_training_or_epochs(steps):
-    recipe = Recipe(epochs=300, lr=0.1, weight_decay=1e-4, steps=steps)
-    rates = [recipe.rate_and_decay(epoch)[0] for epoch in range(300)]
-    assert rates == pytest.approx([0.1] * 150 + [0.01] * 75 + [0.001] * 75)
-    assert recipe.rate_and_decay(299)[1] == 1e-4
-
-
-def test_a_rate_can_be_halved_every_25_epochs():
-    recipe = Recipe(epochs=300, lr=1.0, steps=range(25, 300, 25), factor=0.5)
-    assert [recipe.rate_and_decay(epoch)[0] for epoch in (24, 25, 299)] == [1.0, 0.5, 0.5**11]
+@pytest.mark.parametrize(
+    "steps, factor, rates",
+    [
+        ((0.5, 0.75), 0.1, [0.1] * 150 + [0.01] * 75 + [0.001] * 75),
+        ((150, 225), 0.1, [0.1] * 150 + [0.01] * 75 + [0.001] * 75),
+        (range(25, 300, 25), 0.5, [0.1 * 0.5**k for k in range(12) for _ in range(25)]),
+    ],
+)
+def test_steps_are_shares_of_the_training_or_epochs(steps, factor, rates):
+    recipe = Recipe(epochs=300, lr=0.1, weight_decay=1e-4, steps=steps, factor=factor)
+    found = [recipe.rate_and_decay(epoch) for epoch in range(300)]
+    assert [rate for rate, _ in found] == pytest.approx(rates)
+    assert {decay for _, decay in found} == {1e-4}
 
 
 def test_a_warm_up_lasts_until_the_first_epoch_below_its_error_and_the_schedule_goes_on():

@@ -36,7 +36,17 @@ def two_groups(line):
     return Adam([{"params": [line.weight]}, {"params": [line.bias]}])
 
 
+def one_step_ahead():
+    optimizers = [Adam(line.parameters()) for line in NETWORKS]
+    for line, optimizer, steps in zip(NETWORKS, optimizers, (1, 2), strict=True):
+        for _ in range(steps):
+            line(torch.zeros(1, 1)).sum().backward()
+            optimizer.step()
+    return Stream(NETWORKS, optimizers)
+
+
 REFUSALS = [
+    (one_step_ahead, r"different numbers of steps: \[1, 2\]"),
     (partial(Engine, "nhwc"), "nhwc"),
     *((partial(Plateau, patience, stop=5), f"patience={patience}") for patience in (0, 6)),
     (

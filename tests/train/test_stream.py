@@ -93,13 +93,3 @@ def test_what_is_returned_is_from_before_the_step():
     expected = torch.stack([net(inputs) for net, inputs in zip(made, x, strict=True)])
     found = Stream(made, optimizers(made, 0.0)).learn(x, y, cross_entropy)
     torch.testing.assert_close(found, expected)
-
-
-def test_optimizers_at_different_steps_are_refused():
-    made = networks()
-    each = optimizers(made, 0.0)
-    made[0](torch.zeros(1, 4, dtype=torch.float64)).sum().backward()
-    each[0].step()
-    each[0].state[made[0][0].weight]["step"] += 1
-    with pytest.raises(ValueError, match="different numbers of steps"):
-        Stream(made, each)

@@ -39,11 +39,15 @@ def digest_of_code(network: nn.Module) -> str:
     kinds = {kind for module in network.modules() for kind in type(module).__mro__}
     functions = (function for kind in kinds for function in vars(kind).values() if isfunction(function))
     files = {function.__code__.co_filename for function in functions}
-    for file in files:
-        linecache.checkcache(file)
     # A cell of a notebook has a name like that of generated code, and lines.
-    lines = ["".join(linecache.getlines(file)) for file in files if is_the_users(file) or "ipython" in file]
-    return hashlib.sha256(" ".join(sorted(lines)).encode()).hexdigest()
+    texts = ["".join(_lines(file)) for file in files if is_the_users(file) or "ipython" in file]
+    return hashlib.sha256(" ".join(sorted(texts)).encode()).hexdigest()
+
+
+def _lines(file: str) -> list[str]:
+    """The lines of a file or cell as they are now."""
+    linecache.checkcache(file)
+    return linecache.getlines(file)
 
 
 def digest_of_network(network: nn.Module) -> str:
@@ -114,8 +118,7 @@ def _source(function: Any) -> str:
     code = getattr(function, "__code__", None)
     if code is None:  # a built-in function
         return str(getattr(function, "__qualname__", repr(function)))
-    linecache.checkcache(code.co_filename)
-    lines = linecache.getlines(code.co_filename) or [code.co_code.hex(), str(code.co_consts)]
+    lines = _lines(code.co_filename) or [code.co_code.hex(), str(code.co_consts)]
     captured = sorted(inspect.getclosurevars(function).nonlocals.items())
     values = json.dumps(captured, skipkeys=True, default=lambda value: type(value).__qualname__)
     place = f"{function.__qualname__} {code.co_firstlineno}"  # a file may hold several functions

@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from relucid._improve._improvement import GIVEN, Improvement
 from relucid._improve._page import improvement_page
 from relucid._improve._task import Called
-from relucid._torch import tree_leaves, tree_map
+from relucid._torch import tree_map
 from relucid.convert import ConversionError, fuse
 from relucid.convert._restore import WEIGHTS
+from relucid.data.source import count_rows
 from relucid.files import replacing
 from relucid.printing import first_line
 
@@ -27,40 +28,11 @@ LOAD = f'network = torch.export.load("{PROGRAM}").module()'
 PRINTED = 1000  # outputs that go into the description; all are in `EXAMPLE`
 
 
-@dataclass(frozen=True, eq=False)
-class Delivery:
-    """A network ready for deployment.
-
-    Args:
-        program: the network in plain layers where that is possible, as torch.export has it; None where it cannot be
-            exported.
-        plain: whether its layers are plain.
-        outputs: on the example.
-        notes: what a reader must know, in sentences.
-    """
-
-    program: "torch.export.ExportedProgram | None"
-    plain: bool
-    outputs: Any
-    notes: tuple[str, ...]
-
-
-def delivery(improvement: Improvement) -> Delivery:
-    """Convert the network to plain layers and export it."""
-    example, network, plain, notes = improvement.project.task.example, improvement.network.eval(), True, []
-    try:
-        network = fuse(network, example).model.eval()
-    except ConversionError as error:
-        plain = False
-        notes.append(f"The network is returned as it was trained, not in plain layers: {error}.")
-    with torch.no_grad():
-        outputs = Called(network, raw=True)(example)
-    program, note = exported(network, example)
-    return Delivery(program, plain, outputs, tuple(filter(None, (*notes, note))))
-
-
 def exported(network: nn.Module, example: Any) -> "tuple[torch.export.ExportedProgram | None, str]":
-    """Export the network for batches of any size, else for batches of the example's size; or say why neither works."""
+    """Export the network, without the example: for batches of any size, else of the example's, else not at all.
+
+    The second result is why it is not for any size, "" if it is.
+    """
     named = dict(example) if isinstance(example, Mapping) else {}
     several = tuple(example) if isinstance(example, tuple | list) else (example,) * (not named)
     args, kwargs = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, (several, named))
@@ -75,9 +47,8 @@ def exported(network: nn.Module, example: Any) -> "tuple[torch.export.ExportedPr
                 reason = first_line(error)
                 continue
             _keep_weights_only(program)
-            count = next(len(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-            return program, "" if size else f"{PROGRAM} takes batches of {count} only."
-    return None, f"There is no {PROGRAM}, because torch cannot export the network: {reason}"
+            return program, reason
+    return None, reason
 
 
 def _dynamic(size: Any, leaf: Any) -> Any:
@@ -107,20 +78,39 @@ def fill(improvement: Improvement, directory: Path, command: str) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    result = delivery(improvement)
+    example, network, notes = improvement.project.task.example, improvement.network, []
+    try:
+        network = fuse(network, example).model.eval()
+    except ConversionError as error:
+        notes.append(f"The network is returned as it was trained, not in plain layers: {error}.")
+    plain = not notes
+    with torch.no_grad():
+        outputs = Called(network, raw=True)(example)
+    program, reason = exported(network, example)
+    if program is None:
+        notes.append(f"There is no {PROGRAM}, because torch cannot export the network: {reason}")
+    elif reason:
+        notes.append(f"{PROGRAM} takes batches of {count_rows(example)} only.")
     try:
         improvement.conversion.save(directory)
-        save_file(
-            _tensors({"inputs": improvement.project.task.example, "outputs": result.outputs}),
-            directory / EXAMPLE,
-        )
-        if result.program is not None:
-            torch.export.save(result.program, directory / PROGRAM)
+        save_file(_tensors({"inputs": example, "outputs": outputs}), directory / EXAMPLE)
+        if program is not None:
+            torch.export.save(program, directory / PROGRAM)
     except (SafetensorError, RuntimeError) as error:  # on a full disk, say
         raise OSError(first_line(error)) from error
-    (directory / DESCRIPTION).write_text(json.dumps(description(improvement, result), indent=1) + "\n")
-    load = ["import torch", LOAD] if result.program is not None else []
-    page = improvement_page(improvement, load=load, notes=result.notes, command=command)
+    load = None if program is None else LOAD
+    described = description(improvement) | {
+        "plain layers": plain,
+        "notes": notes,
+        "load": load,
+        "outputs": {
+            name: {"shape": list(tensor.shape), "first": tensor.flatten()[:PRINTED].tolist()}
+            for name, tensor in _tensors({"outputs": outputs}).items()
+        },
+    }
+    (directory / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n")
+    lines = ["import torch", load] if load else []
+    page = improvement_page(improvement, load=lines, notes=notes, command=command)
     (directory / PAGE).write_text(page, encoding="utf-8")
 
 
@@ -148,26 +138,18 @@ def _tensors(value: Any, name: str = "") -> dict[str, Tensor]:
     return {key: tensor for part in inside for key, tensor in part.items()}
 
 
-def description(improvement: Improvement, result: Delivery) -> dict[str, Any]:
+def description(improvement: Improvement) -> dict[str, Any]:
     """What was done and found as plain data, for programs."""
+    project, row = improvement.project, improvement.row
     return {
-        "network": improvement.project.task.name,
+        "network": project.task.name,
         "headline": improvement.headline(),
         "better": improvement.better,
-        "returned": improvement.row,
-        "start": None
-        if improvement.row == GIVEN
-        else asdict(improvement.project.treatments[improvement.row]),
-        "plain layers": result.plain,
-        "notes": list(result.notes),
-        "left out": dict(improvement.project.left_out),
-        "load": LOAD if result.program is not None else None,
-        "outputs": {
-            name: {"shape": list(tensor.shape), "first": tensor.flatten()[:PRINTED].tolist()}
-            for name, tensor in _tensors({"outputs": result.outputs}).items()
-        },
-        "examination": [finding.sentence for finding in improvement.project.examination.findings],
+        "returned": row,
+        "start": None if row == GIVEN else asdict(project.treatments[row]),
+        "left out": dict(project.left_out),
+        "examination": [finding.sentence for finding in project.examination.findings],
         "rows": improvement.rows(),
-        "protocol": improvement.project.protocol,
+        "protocol": project.protocol,
         "runs": improvement.records(),
     }

@@ -111,11 +111,6 @@ class Improvement(Tabular):
         rows = {planned.run.key: planned.row for planned in self.results.plan}
         return [{"row": rows[key], **record} for key, record in self.results.records.items()]
 
-    def metrics(self) -> list[str]:
-        """What the runs measured."""
-        measured = (record.get("metrics", {}) for record in self.results.records.values())
-        return list(dict.fromkeys(name for metrics in measured for name in metrics))
-
     def notes(self) -> list[str]:
         """What was found, and what was left out."""
         return [

@@ -1,7 +1,5 @@
 """The page of an improvement: what was found in a sentence, the comparison, the network, how to load and repeat."""
 
-import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import cycle
@@ -14,6 +12,7 @@ from relucid.report.examination import overview, stages_of
 from relucid.report.examination import words as examined
 from relucid.report.figure import PALETTE, Figure, wrapped
 from relucid.report.page import render, text_grid
+from relucid.report.study import grid_of_environments
 
 KINDS = {
     BETTER: ("significantly better", PALETTE[2], "circle"),
@@ -60,7 +59,7 @@ def improvement_page(
         command=command,
         time=timedelta(seconds=round(sum(run["seconds"] for run in improvement.records()))),
         runs=text_grid(f"{len(improvement.results.records)} runs", runs(improvement)),
-        environments=text_grid("What the runs ran on", environments(improvement)),
+        environments=grid_of_environments(improvement.results),
     )
 
 
@@ -81,6 +80,8 @@ def next_step(improvement: Improvement) -> str:
 
 def runs(improvement: Improvement) -> list[dict[str, str]]:
     """What every run achieved."""
+    records = improvement.records()
+    metrics = dict.fromkeys(name for record in records for name in record.get("metrics", {}))
     return [
         {
             "run": record["key"][:8],
@@ -88,18 +89,10 @@ def runs(improvement: Improvement) -> list[dict[str, str]]:
             "seed": str(record["config"]["seed"]),
             "state": record["state"],
             "seconds": f"{record['seconds']:.1f}",
-            **{name: f"{record['metrics'].get(name, float('nan')):.4g}" for name in improvement.metrics()},
+            **{name: f"{record['metrics'].get(name, float('nan')):.4g}" for name in metrics},
         }
-        for record in improvement.records()
+        for record in records
     ]
-
-
-def environments(improvement: Improvement) -> list[dict[str, str]]:
-    """The machines and versions of the runs, and how many of them."""
-    counts = Counter(json.dumps(record.get("environment", {})) for record in improvement.records())
-    machines = [{"runs": number, **json.loads(text)} for text, number in counts.items()]
-    names = dict.fromkeys(name for machine in machines for name in machine)
-    return [{name: str(machine.get(name, "")) for name in names} for machine in machines]
 
 
 def curves(improvement: Improvement) -> list[Figure]:

@@ -68,7 +68,21 @@ class Project:
     @property
     def protocol(self) -> str:
         """How rows are trained, tested and compared, in sentences."""
-        return _protocol(self.task)
+        parts, training = self.task.parts, self.task.training
+        if parts is None:
+            tested = "Training and testing are your own functions; a seed is what your training makes of it"
+        elif self.task.resplit:
+            tested = f"Of {len(parts):,} examples, a seed decides which fifth to test on, known to the network or not"
+        else:
+            tested = (
+                f"There are {len(parts.train):,} examples to train on and {len(parts.test):,} to test on, the same for "
+                "all seeds: the intervals do not allow for another choice of them. A seed decides their order"
+            )
+        return (
+            f"{training} {tested}, and redrawn parameters; rows are compared seed by seed with training alone. The "
+            "network that is returned is the one of the first seed, which was fixed before anything was measured. If "
+            "the network has been trained on these data before, that favours rows that keep its weights."
+        )
 
     @property
     def cautions(self) -> list[str]:
@@ -282,23 +296,6 @@ def _study(whole: Task, treatments: Mapping[str, Treatment], seeds: int) -> Stud
         },
         config=whole.configuration(),
         repeat={"seed": range(seeds)},
-    )
-
-
-def _protocol(whole: Task) -> str:
-    if whole.parts is None:
-        tested = "Training and testing are your own functions; a seed is what your training makes of it"
-    elif whole.resplit:
-        tested = f"Of {len(whole.parts):,} examples, a seed decides which fifth to test on, known to the network or not"
-    else:
-        tested = (
-            f"There are {len(whole.parts.train):,} examples to train on and {len(whole.parts.test):,} to test on, the "
-            "same for all seeds: the intervals do not allow for another choice of them. A seed decides their order"
-        )
-    return (
-        f"{whole.training} {tested}, and redrawn parameters; rows are compared seed by seed with training alone. The "
-        "network that is returned is the one of the first seed, which was fixed before anything was measured. If the "
-        "network has been trained on these data before, that favours rows that keep its weights."
     )
 
 

@@ -1,6 +1,6 @@
 """What an improvement works on: a network, its data, how it is trained further and by what it is judged."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -47,11 +47,11 @@ class Task:
         name: what to call it.
         network: with its weights.
         data: as they were given; a pair is a part to train on and a part to test on.
-        inputs: examples or a batch, to look at the network with.
         train: a recipe, or the user's own function of a network, data and a seed.
         metric: what decides.
         parts: the data as examples, or as `Data` if they have a test part; None if only the user's own functions read
             them.
+        inputs: examples or a batch to look at the network with, where there are no parts.
         floats: whether the network takes floating-point numbers where the data have integers.
         loss: compares outputs with targets, where relucid trains or judges.
         random: whether the network has other weights each time it is built.
@@ -62,10 +62,10 @@ class Task:
     name: str
     network: nn.Module
     data: Any
-    inputs: Any
     train: Recipe | Train
     metric: Metric
     parts: Any = None
+    inputs: Any = None
     floats: bool = False
     loss: str | Loss = "cross_entropy"
     random: bool = False
@@ -78,14 +78,12 @@ class Task:
         state = vars(self) | {"data": self.data if theirs else None}
         if self.store is None or theirs or nbytes(self.parts) < LARGE:
             return state
-        return state | {"parts": None, "inputs": None, "shared": kept(self.parts, self.store / "data")}
+        return state | {"parts": None, "shared": kept(self.parts, self.store / "data")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Map the arrays of the file; workers share its pages."""
-        file = state.pop("shared", None)
-        if file is not None:
-            parts = mapped(file)
-            state |= {"parts": parts, "inputs": parts.train if isinstance(parts, Data) else parts}
+        if "shared" in state:
+            state["parts"] = mapped(state.pop("shared"))
         vars(self).update(state)
 
     @property
@@ -138,10 +136,11 @@ class Task:
 
     def watched(self) -> Iterator[Any]:
         """Yield batches of inputs on which units are counted."""
-        if not isinstance(self.inputs, Arrays | Part | Rows):
-            yield cast(self.inputs, self.network, self.floats)
-            return
-        for inputs, _ in islice(in_pairs(self.inputs, BATCH), WATCHED // BATCH):
+        examples = self.inputs if self.parts is None else pool(self.parts)
+        batches: Iterable[Any] = [(examples, None)]
+        if isinstance(examples, Arrays | Part | Rows):
+            batches = islice(in_pairs(examples, BATCH), WATCHED // BATCH)
+        for inputs, _ in batches:
             yield cast(inputs, self.network, self.floats)
 
     def split(self, seed: int) -> tuple[Any, Any]:
@@ -280,22 +279,27 @@ def task(
     if train is not None and callable(metric) and not isinstance(data, str | Path):
         inputs = _readable(data) if example is None else example
         own = Metric(name_of(metric), higher, metric)
-        return Task(name, network, data, inputs, train, own, random=random, frozen=frozen)
+        return Task(name, network, data, train, own, inputs=inputs, random=random, frozen=frozen)
     parts = with_targets(data, target, size)
-    pool = parts.train if isinstance(parts, Data) else parts
-    inputs, targets = pool.batch(torch.arange(min(BATCH, len(pool))))
+    inputs, targets = pool(parts).batch(torch.arange(min(BATCH, len(pool(parts)))))
     floats, outputs = _tried(network, inputs)
     chosen = loss or (recipe.loss if recipe.loss != "cross_entropy" else _suited_loss(outputs, targets))
     recipe = replace(recipe, loss=chosen, normalize=False)
     decides = _metric(metric, higher, chosen)
     whole = Task(
-        name, network, data, pool, train or recipe, decides, parts, floats, chosen, random, frozen=frozen
-    )
+        name, network, data, train or recipe, decides, parts,
+        floats=floats, loss=chosen, random=random, frozen=frozen,
+    )  # fmt: skip
     if train is None:
         _check_loss(whole, inputs, targets)
     if recipe.augment and not (isinstance(inputs, Tensor) and inputs.dim() == 4):
         raise ValueError(f"augmentation ({', '.join(recipe.augment)}) is for images (N, C, H, W)")
     return whole
+
+
+def pool(parts: Any) -> Any:
+    """The examples to train on, of data with a test part or without."""
+    return parts.train if isinstance(parts, Data) else parts
 
 
 def _check_loss(whole: Task, inputs: Any, targets: Tensor) -> None:

@@ -1,5 +1,6 @@
 """Treatments of a network before further training: none, a conversion, dead units or all parameters redrawn."""
 
+import gc
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -45,22 +46,29 @@ class Treatment:
         >>> Treatment(convert="crelu").apply(net, torch.randn(8, 4), []).model[2].in_features
         12
         """
-        conversion = Conversion(deepcopy(network), (), 0.0, 0.0, 0.0, (0, 0), (0, 0))
-        if self.convert is not None:
-            chosen: dict[str, Any] = {} if self.layers is None else {"layers": list(self.layers)}
-            convert = CONVERSIONS[self.convert].call(**(MERGE if self.convert == "merge" else {}))
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", UnchangedWarning)
-                try:
-                    conversion = convert(conversion.model.eval(), example, **chosen)
-                except UnchangedWarning as unchanged:
-                    raise ConversionError(str(unchanged)) from None
+        if self.convert is None:
+            conversion = Conversion(deepcopy(network), (), 0.0, 0.0, 0.0, (0, 0), (0, 0))
+        else:
+            conversion = self._converted(network, example)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self.draw == "all":
                 redraw(conversion.model)
             elif self.draw == "dead":
                 redraw_dead(conversion.model, examine(conversion.model, example, data, measures=["activity"]))
+        return conversion
+
+    def _converted(self, network: nn.Module, example: Any) -> Conversion:
+        """The conversion of a network in evaluation; refuse one that changes nothing."""
+        chosen: dict[str, Any] = {} if self.layers is None else {"layers": list(self.layers)}
+        convert = CONVERSIONS[str(self.convert)].call(**(MERGE if self.convert == "merge" else {}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UnchangedWarning)
+            try:
+                conversion: Conversion = convert(network, example, **chosen)
+            except UnchangedWarning as unchanged:
+                raise ConversionError(str(unchanged)) from None
+        gc.collect()  # conversions leave cycles that hold copies of the network
         return conversion
 
 

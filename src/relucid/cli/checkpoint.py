@@ -58,7 +58,11 @@ def load(path: Path, *, unsafe: bool = False) -> Any:
     if path.suffix != ".safetensors":
         _refuse_torchscript(path)
     try:
-        return _load_weights(path)
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a damaged file can make a reader fail in any way
@@ -71,14 +75,6 @@ def load(path: Path, *, unsafe: bool = False) -> Any:
             ) from error
     with foreign(f"{path} cannot be unpickled"):
         return torch.load(path, map_location="cpu", weights_only=False)
-
-
-def _load_weights(path: Path) -> Any:
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def unprefixed(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:

@@ -87,7 +87,7 @@ def _examined(built: "nn.Module", example: str | None, data: str | None) -> "tup
     from relucid import inspect
     from relucid.cli.network import batches_of, example_of
 
-    batches = None if data is None else batches_of(data, built)
+    batches = None if data is None else batches_of(data)
     first: Any
     if example is not None:
         first = example_of(example, built)

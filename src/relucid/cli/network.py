@@ -93,10 +93,11 @@ def example_of(shape: str, network: nn.Module) -> Tensor:
         )
     generator = torch.Generator().manual_seed(0)
     known = [module.num_embeddings for module in network.modules() if isinstance(module, nn.Embedding)]
+    types = (parameter.dtype for parameter in network.parameters() if parameter.is_floating_point())
     try:
         if whole:
             return torch.randint(min(known, default=2), tuple(map(int, sizes)), generator=generator)
-        return _like(torch.randn(*map(int, sizes), generator=generator), network)
+        return torch.randn(*map(int, sizes), generator=generator).to(next(types, torch.get_default_dtype()))
     except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
         raise ValueError(f"--example {shape} does not fit in memory") from error
 
@@ -108,31 +109,18 @@ def data_of(name: str) -> Any:
     return name
 
 
-def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
-    """Batches of inputs from data that a user names; arrays in the precision of the network's weights."""
+def batches_of(data: str) -> Iterable[Any]:
+    """Batches of inputs from data that a user names."""
     given = data_of(data)
     if isinstance(given, str) and Path(given).suffix in ARRAYS:
         given = named(given)
-        if isinstance(given, Tensor | np.ndarray):
-            given = _like(_inputs(torch.as_tensor(given), data), network)
-    elif isinstance(given, Tensor):
-        given = _like(given, network)
+        if isinstance(given, Tensor | np.ndarray) and given.ndim < 2:
+            what = f"one row of {len(given)} numbers" if given.ndim else "a single number"
+            raise ValueError(f"{data} holds {what}, not a batch of inputs")
     try:
         return in_batches(given)
     except TypeError:
         raise TypeError(f"{data} returns {_kind(given)}, not batches of inputs") from None
-
-
-def _inputs(inputs: Tensor, name: str) -> Tensor:
-    """The array of a file, if it can be a batch of inputs."""
-    if inputs.dim() < 2:
-        what = "a single number" if inputs.dim() == 0 else f"one row of {len(inputs)} numbers"
-        raise ValueError(f"{name} holds {what}, not a batch of inputs")
-    if inputs.is_complex():
-        raise TypeError(f"{name} holds complex numbers, and inputs are real")
-    if inputs.numel() == 0:
-        raise ValueError(f"{name} holds no inputs: its shape is {tuple(inputs.shape)}")
-    return inputs
 
 
 def function_of(name: str, known: Collection[str], what: str) -> Any:
@@ -181,13 +169,6 @@ def _kind(value: object) -> str:
     """The type of a value with its article: "a list", "an int"."""
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _like(inputs: Tensor, network: nn.Module) -> Tensor:
-    """Inputs in the precision of the network's weights; whole numbers stay as they are."""
-    floating = (parameter for parameter in network.parameters() if parameter.is_floating_point())
-    weight = next(floating, inputs)
-    return inputs.to(weight.dtype) if inputs.is_floating_point() else inputs
 
 
 def imported(name: str) -> Any:

@@ -47,10 +47,11 @@ def from_arrays(
             raise ValueError(f"there are no examples in {what} of shape {array.shape}: give (N, ...) of them")
     if task is None:
         task = "regression" if labels.dtype.kind == "f" and classes is None else "classification"
+    numbers = _numbers("inputs", features, copy)
+    rows = numbers.unsqueeze(1) if numbers.dim() == 1 else numbers
     if task == "regression":
-        return Split(_inputs(features, copy), _values(labels))
-    numbers, names = class_numbers(labels, classes)
-    return Split(_inputs(features, copy), numbers, names)
+        return Split(rows, _numbers("targets", labels).to(torch.get_default_dtype()))
+    return Split(rows, *class_numbers(labels, classes))
 
 
 def from_table(
@@ -105,33 +106,18 @@ def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
-def _inputs(array: NDArray[Any], copy: bool) -> Tensor:
-    """Inputs (N, ...) as a tensor, with at least one dimension per example."""
+def _numbers(what: str, array: NDArray[Any], copy: bool = True) -> Tensor:
+    """Numbers as a tensor, bytes as they are, else floating point; refuse what is not finite."""
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"inputs must be numbers, not {array.dtype}")
+        raise ValueError(f"{what} must be numbers, not {array.dtype}")
+    if array.dtype.kind == "f":
+        rows = ~np.isfinite(array.reshape(len(array), -1)).all(1)
+        if rows.any():
+            raise ValueError(
+                f"{what} of {rows.sum()} examples are not finite, the first of them number {rows.argmax()}"
+            )
     kind = torch.uint8 if array.dtype == np.uint8 else torch.get_default_dtype()
-    _finite("inputs", array)
-    make = torch.tensor if copy else torch.as_tensor
-    tensor = make(np.ascontiguousarray(array), dtype=kind)
-    return tensor.unsqueeze(1) if tensor.dim() == 1 else tensor
-
-
-def _values(array: NDArray[Any]) -> Tensor:
-    """The targets of a regression."""
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"values to predict must be numbers, not {array.dtype}")
-    _finite("targets", array)
-    return torch.tensor(np.ascontiguousarray(array), dtype=torch.get_default_dtype())
-
-
-def _finite(what: str, array: NDArray[Any]) -> None:
-    if array.dtype.kind != "f":
-        return
-    rows = ~np.isfinite(array.reshape(len(array), -1)).all(1)
-    if rows.any():
-        raise ValueError(
-            f"{what} of {rows.sum()} examples are not finite, the first of them number {rows.argmax()}"
-        )
+    return (torch.tensor if copy else torch.as_tensor)(np.ascontiguousarray(array), dtype=kind)
 
 
 def class_numbers(labels: NDArray[Any], names: Classes | None) -> tuple[Tensor, tuple[str, ...] | None]:

@@ -68,9 +68,7 @@ class Images(Dataset[tuple[Tensor, int]]):
         from PIL import ImageOps
 
         with _opened(self.files[index]) as opened:
-            if (
-                self.size is not None
-            ):  # a JPEG of twice the size or more is decoded at a half, a quarter or an eighth
+            if self.size is not None:  # a JPEG of twice the size or more is decoded at a half or less
                 opened.draft("RGB", (self.size, self.size))
             image = ImageOps.exif_transpose(opened).convert("RGB")
         if self.size is not None:

@@ -1,12 +1,12 @@
 """Small images in memory, as uint8: handwritten digits, CIFAR and ImageNet at 32 pixels."""
 
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -128,11 +128,13 @@ def _arrays(folder: Path, pattern: str, rows: int) -> Split:
 
 def _files(name: str, split: str, rows: int) -> list[Path]:
     """The parquet files of a split, which together have `rows` rows."""
+    from pyarrow import parquet
+
     folder = locate(name, advice(name))
     files = sorted(folder.rglob(f"{split}*.parquet"))
     if not files:
         raise DamagedDataError(f"{folder} has no {split}*.parquet: {advice(name)}")
-    count = sum(_rows(file) for file in files)
+    count = sum(_read(file, parquet.read_metadata).num_rows for file in files)
     if count != rows:
         listed = ", ".join(str(file.relative_to(folder)) for file in files)
         raise DamagedDataError(
@@ -168,20 +170,21 @@ def _decode(file: Path, source: HubSource) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels)
 
 
-def _rows(file: Path) -> int:
-    """The number of rows of a parquet file, from its metadata."""
-    from pyarrow import parquet
+def _read(file: Path, reader: Callable[[Path], Any]) -> Any:
+    """What one of pyarrow's functions reads of a parquet file; an error names the file."""
+    from pyarrow import ArrowException
 
-    with _readable(file):
-        return int(parquet.read_metadata(file).num_rows)
+    try:
+        return reader(file)
+    except (ArrowException, OSError) as error:
+        raise DamagedDataError(f"{file} cannot be read as parquet: {error}") from None
 
 
 def _columns(file: Path, source: HubSource) -> tuple[list[dict[str, bytes]], list[int]]:
     """Read the encoded images and the labels of a parquet file."""
     from pyarrow import parquet, types
 
-    with _readable(file):
-        table = parquet.read_table(file)
+    table = _read(file, parquet.read_table)
     names = table.column_names
     image = "image" if "image" in names else "img"
     for wanted in (image, source.label):
@@ -193,14 +196,3 @@ def _columns(file: Path, source: HubSource) -> tuple[list[dict[str, bytes]], lis
             f"{file}: column `{source.label}` is of type {labels.type}; labels are integers"
         )
     return table[image].to_pylist(), labels.to_pylist()
-
-
-@contextmanager
-def _readable(file: Path) -> Iterator[None]:
-    """Name the file in errors that reading it raises."""
-    from pyarrow import ArrowException
-
-    try:
-        yield
-    except (ArrowException, OSError) as error:
-        raise DamagedDataError(f"{file} cannot be read as parquet: {error}") from None

@@ -42,9 +42,7 @@ def as_data(
 
 def as_examples(given: Any) -> Examples:
     """Data in any form as examples in one part, to train or to test on; examples stay as they are."""
-    if all(
-        getattr_static(given, name, given) is not given for name in ("batch", "targets")
-    ):  # nothing is read
+    if all(getattr_static(given, name, None) is not None for name in ("batch", "targets")):  # nothing is read
         examples: Examples = given
         return examples
     data = with_targets(given)

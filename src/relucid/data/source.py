@@ -192,10 +192,9 @@ class Chunks:
         return -(-len(self.rows) // self.size)
 
     def __iter__(self) -> Iterator[Any]:
-        for number, part in enumerate(
-            torch.arange(len(self.rows)).split(self.size) if len(self.rows) else ()
-        ):
-            yield self.rows.whole(part, number)
+        for number, part in enumerate(torch.arange(len(self.rows)).split(self.size)):
+            if len(part):
+                yield self.rows.whole(part, number)
 
 
 def inputs_and_targets(batch: Any) -> tuple[Any, Tensor]:
@@ -272,14 +271,9 @@ def _is_batch(first: Any) -> bool:
     """Whether the first entry of a list is a batch and not an example: arrays of equally many rows, one a matrix."""
     if isinstance(first, PackedSequence):
         return True
-    parts = (
-        first.values()
-        if isinstance(first, Mapping)
-        else first
-        if isinstance(first, tuple | list)
-        else [first]
-    )
-    arrays = [part for part in parts if part is not None]
+    if isinstance(first, Mapping):
+        first = list(first.values())
+    arrays = [part for part in (first if isinstance(first, tuple | list) else [first]) if part is not None]
     if not arrays or not all(_is_array(part) and part.ndim for part in arrays):
         return False
     return len({len(part) for part in arrays}) == 1 and max(part.ndim for part in arrays) > 1

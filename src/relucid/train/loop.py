@@ -7,7 +7,7 @@ the generators' states: a training that was killed ends with the bits of one tha
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +28,7 @@ from relucid.train.resources import Machine
 
 VALIDATED = 500  # examples in a batch of validation
 History = dict[str, list[float]]
-
-
-@dataclass
-class State:
-    """What a training has come to, besides its network and optimizer: tensors and plain values only."""
-
-    epoch: int = 0
-    step: int = 0  # within the epoch
-    finished: bool = False
-    history: History = field(default_factory=dict)
-    totals: dict[str, tuple[Tensor, int]] = field(default_factory=dict)  # sums of measures in this epoch
-    plateau: PlateauState = field(default_factory=lambda: PlateauState.start(1))
-    best: dict[str, Tensor] | None = None
-
-    def add(self, part: str, means: dict[str, Tensor], count: int) -> None:
-        """Add the means over a batch of `count` examples; no step waits for the device."""
-        for name, mean in means.items():
-            total, examples = self.totals.get(f"{part}_{name}", (torch.zeros_like(mean), 0))
-            self.totals[f"{part}_{name}"] = total + mean.detach() * count, examples + count
+PROGRESS = ("epoch", "step", "finished", "history", "totals", "plateau", "best")
 
 
 def train_network(
@@ -69,47 +51,50 @@ def train_network(
         training = Training(platform, network, recipe, moments, engine)
         training.run(train, validation, seed, machine)
     network.cpu()
-    return training.state.history, platform.device, engine
+    return training.history, platform.device, engine
 
 
 class Training:
-    """A network in training on a device, in one process of several or alone."""
+    """A network in training on a device, in one process of several or alone; its `PROGRESS` goes into checkpoints."""
 
     def __init__(
         self, platform: Platform, network: nn.Module, recipe: Recipe, moments: Moments, engine: Engine
     ) -> None:
         self.platform, self.network, self.recipe = platform, network, recipe
-        self.moments, self.engine, self.state = moments, engine, State()
+        self.moments, self.engine = moments, engine
+        self.epoch, self.step, self.finished = 0, 0, False  # the step within the epoch
+        self.history: History = {}
+        self.totals: dict[str, tuple[Tensor, int]] = {}  # sums of measures in this epoch
+        self.plateau, self.best = PlateauState.start(1), dict[str, Tensor]()
         network.to(platform.device, torch.float64 if recipe.precision == "64-true" else None)
         self.optimizer = recipe.make_optimizer(network)
         self.model = platform.distributed(engine.compiled(network))
 
     def run(self, train: Examples, validation: Examples | None, seed: int, machine: Machine) -> None:
         """Train to the end, or until the plateau or the target is reached; save after every epoch."""
-        rank, state = self.platform.rank, self.state
         path = machine.directory and machine.directory / "last.ckpt"
         self._load(path)
         examples = self._batches(train, self.recipe.batch_size, machine)
         held = None if validation is None else self._batches(validation, VALIDATED, machine)
         steps = -(-len(train) // (self.recipe.batch_size or len(train)))
-        with progress(self.recipe.epochs, steps, machine.progress and rank == 0) as show:
-            while state.epoch < self.recipe.epochs and not state.finished:
-                start = mix(seed, state.epoch)
-                if not state.step:
-                    torch.manual_seed(mix(start, rank))
+        with progress(self.recipe.epochs, steps, machine.progress and self.platform.rank == 0) as show:
+            while self.epoch < self.recipe.epochs and not self.finished:
+                start = mix(seed, self.epoch)
+                if not self.step:
+                    torch.manual_seed(mix(start, self.platform.rank))
                 self._set_rate()
-                for batch in examples.epoch(start, first=state.step):
+                for batch in examples.epoch(start, first=self.step):
                     self._learn(*batch)
-                    state.step += 1
-                    if machine.save_every and state.step % machine.save_every == 0:
+                    self.step += 1
+                    if machine.save_every and self.step % machine.save_every == 0:
                         self._save(path)
-                    show(state)
+                    show(self)
                 if held is not None:
                     self._validate(held.epoch())
                 self._close_epoch()
                 self._save(path)
-        if state.best is not None:
-            self.network.load_state_dict(state.best)
+        if self.best:
+            self.network.load_state_dict(self.best)
 
     def _batches(self, examples: Examples, size: int | None, machine: Machine) -> Batches:
         share, pinned = self.platform, self.platform.device.type == "cuda"
@@ -117,17 +102,22 @@ class Training:
         return Batches(examples, size, rank=share.rank, world=share.world, workers=workers, pinned=pinned)
 
     def _set_rate(self) -> None:
-        state = self.state
-        rate, decay = self.recipe.rate_and_decay(state.epoch, state.history.get("train_error", []))
+        rate, decay = self.recipe.rate_and_decay(self.epoch, self.history.get("train_error", []))
         for group in self.optimizer.param_groups:
-            group["lr"] = rate * state.plateau.factor.item()
+            group["lr"] = rate * self.plateau.factor.item()
             group["weight_decay"] = decay if group["decays"] else 0.0
 
     def _learn(self, inputs: Any, targets: Tensor) -> None:
         outputs = self.platform.outputs(self.model, self._prepared(inputs, self.recipe.augment))
         measured = measures(self.recipe.loss, outputs, self.platform.moved(targets))
         self.platform.step(measured["loss"], self.network, self.optimizer, self.recipe.clip)
-        self.state.add("train", measured, len(targets))
+        self._add("train", measured, len(targets))
+
+    def _add(self, part: str, means: dict[str, Tensor], count: int) -> None:
+        """Add the means over a batch of `count` examples; no step waits for the device."""
+        for name, mean in means.items():
+            total, examples = self.totals.get(f"{part}_{name}", (torch.zeros_like(mean), 0))
+            self.totals[f"{part}_{name}"] = total + mean.detach() * count, examples + count
 
     @torch.no_grad()
     def _validate(self, held: Iterable[Batch]) -> None:
@@ -136,7 +126,7 @@ class Training:
             for inputs, targets in held:
                 outputs = self.platform.outputs(self.network, self._prepared(inputs))
                 measured = measures(self.recipe.loss, outputs, self.platform.moved(targets))
-                self.state.add("val", measured, len(targets))
+                self._add("val", measured, len(targets))
 
     def _prepared(self, inputs: Any, augmentations: Iterable[str] = ()) -> Any:
         inputs = self.platform.moved(inputs)
@@ -147,28 +137,27 @@ class Training:
 
     def _close_epoch(self) -> None:
         """Record the measures of the epoch, and decide whether to go on."""
-        state, recipe = self.state, self.recipe
-        means = {name: self._mean(*total) for name, total in state.totals.items()}
+        recipe = self.recipe
+        means = {name: self._mean(*total) for name, total in self.totals.items()}
         if recipe.warmup and "train_error" not in means:
             raise ValueError("a warm-up ends at a training error, and these targets have none: give classes")
         if not math.isfinite(loss := means["train_loss"]):
-            raise DivergedError(f"the training loss became {loss} in epoch {state.epoch + 1}", state.history)
+            raise DivergedError(f"the training loss became {loss} in epoch {self.epoch + 1}", self.history)
         means["lr"] = self.optimizer.param_groups[0]["lr"]
-        self.platform.share_first(
-            self.network.buffers()
-        )  # every process's batch norms have seen other examples
+        # Every process's batch norms have seen other examples.
+        self.platform.share_first(self.network.buffers())
         for name, value in means.items():
-            state.history.setdefault(name, []).append(value)
+            self.history.setdefault(name, []).append(value)
         if recipe.plateau is not None:
             if recipe.monitor not in means:
                 raise ValueError(
                     f"monitor={recipe.monitor!r} is not measured here; there are {', '.join(means)}"
                 )
-            if state.plateau.update(torch.tensor([means[recipe.monitor]]).double(), recipe.plateau):
-                state.best = {k: v.detach().cpu().clone() for k, v in self.network.state_dict().items()}
-            state.finished = bool(state.plateau.waited >= recipe.plateau.stop)
-        state.finished |= recipe.target_loss is not None and loss <= recipe.target_loss
-        state.epoch, state.step, state.totals = state.epoch + 1, 0, {}
+            if self.plateau.update(torch.tensor([means[recipe.monitor]]).double(), recipe.plateau):
+                self.best = {k: v.detach().cpu().clone() for k, v in self.network.state_dict().items()}
+            self.finished = bool(self.plateau.waited >= recipe.plateau.stop)
+        self.finished |= recipe.target_loss is not None and loss <= recipe.target_loss
+        self.epoch, self.step, self.totals = self.epoch + 1, 0, {}
 
     def _mean(self, total: Tensor, count: int) -> float:
         """A mean over all examples of all processes."""
@@ -191,7 +180,8 @@ class Training:
                 "scaler": self.platform.scaler.state_dict(),
                 "generators": gathered,
             }
-            save(path, trained | vars(self.state) | {"plateau": vars(self.state.plateau)})
+            reached = {name: getattr(self, name) for name in PROGRESS} | {"plateau": vars(self.plateau)}
+            save(path, trained | reached)
 
     def _load(self, path: Path | None) -> None:
         """Go on from a checkpoint, if there is one."""
@@ -208,7 +198,8 @@ class Training:
             torch.cuda.set_rng_state(devices[0], self.platform.device)
         saved["plateau"] = PlateauState(**saved["plateau"])
         saved["totals"] = self.platform.moved(saved["totals"])
-        vars(self.state).update(saved)
+        for name in PROGRESS:
+            setattr(self, name, saved[name])
 
 
 def _engine(
