@@ -238,6 +238,6 @@ def test_steps_of_every_conversion_are_known_to_a_process_that_only_restores():
     code = """
 import relucid.convert
 from relucid.convert._steps import step_of
-step_of({"step": "Halve", "name": "0"})
+step_of({"step": "Draw", "name": "0", "half": True})
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -192,7 +192,7 @@ WRONG = [
     {**READ, "layout": {"dim": 1, "runs": {"a": 1}}},
     {**READ, "layout": 7},
     {**READ, "in": "nowhere", "layout": {"dim": 1, "runs": [[0, 12, 1.0]]}},
-    {"step": "Halve", "name": "drop"},
+    {"step": "Draw", "name": "drop", "half": True},
     "fc1",
     7,
     None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -75,6 +75,18 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
+def check_steps(steps: Iterable[Step], before: nn.Module, after: nn.Module) -> None:
+    """Compare every changed module with the old one on a random input: units that no example reaches are seen, too."""
+    for step in steps:
+        try:
+            share = step.check(before.get_submodule(step.name), after.get_submodule(step.name))
+        except (AttributeError, RuntimeError, IndexError, TypeError) as error:
+            raise ConversionError(f"{step.name} is not what it should be: {error}") from error
+        if not share <= 1:
+            what = f"{step.name} would compute something else"
+            raise ConversionError(what, {step.name: what})
+
+
 @dataclass(frozen=True, eq=False)
 class Double(Step):
     """Both phases of every channel: CReLU in place of an activation, or a module that returns both signs."""
@@ -100,6 +112,14 @@ class Double(Step):
     def modules(self) -> tuple[str, ...]:
         """The names of the modules whose own numbers change."""
         return (self.name,) if self.replace else ()
+
+    def layout(self, size: int, dim: int) -> Layout:
+        """The layout of the activation's value, which has ``size`` channels in a dimension: -slope for new ones."""
+        groups = self.groups if size % self.groups == 0 else 1
+        origin = torch.arange(size).view(groups, -1)
+        below = torch.tensor(self.slopes or (0.0,), dtype=torch.float64).expand(size).view(groups, -1)
+        scale = torch.cat((torch.ones_like(below), -below), 1).flatten() + 0.0
+        return Layout(dim, torch.cat((origin, origin), 1).flatten(), scale, frozenset([self.name]))
 
     def check(self, before: nn.Module, after: Any) -> float:
         """Compare the arguments, and the slopes of a PReLU, which a twin may have learned otherwise."""

@@ -7,7 +7,7 @@ import inspect
 import math
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, ParamSpec
@@ -16,16 +16,12 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
-from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, is_compiled, is_sharded
-from relucid.convert._edits import Edits
-from relucid.convert._recipe import recipes_of, remember
 from relucid.convert._restore import save
-from relucid.convert._signature import Signature
 from relucid.convert._steps import Step
+from relucid.convert._twins import Signature, apply_to
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
-from relucid.convert.flow import is_within
 from relucid.nn import CReLU, GeometricLayer
 from relucid.nn.tracing import no_autocast
 from relucid.printing import Tabular, printable
@@ -122,47 +118,7 @@ class Conversion(Tabular):
             twins: The networks; on an error none is changed.
             optimizer: One or several that train them.
         """
-        from relucid.convert._twins import apply_to
-
         apply_to(self.steps, self.original, twins, optimizers_of(optimizer))
-
-
-def applied(
-    steps: Iterable[Step], model: nn.Module, optimizers: Iterable[Optimizer] = (), *, others: bool = False
-) -> nn.Module:
-    """Change a network by steps, wholly or not at all.
-
-    Args:
-        steps: The changes, in order.
-        model: The network.
-        optimizers: What goes along.
-        others: Whether optimizers that were not given may have stepped its parameters.
-    """
-    steps = list(steps)
-    with Edits(model, optimizers, others=others) as edits:
-        take(steps, edits)
-    return model
-
-
-def take(steps: Sequence[Step], edits: Edits) -> None:
-    """Take steps, and leave the recipe with the network."""
-    model, known = edits.model, recipes_of(edits.model)
-    for step in steps:
-        step.apply(edits)
-    for name in fast_layers(model, steps):
-        # Its fast path multiplies by the weights of its modules, whatever these have become.
-        edits.set(model.get_submodule(name), "activation_relu_or_gelu", 0)
-    remember(edits, known, steps)
-
-
-def fast_layers(model: nn.Module, steps: Iterable[Step]) -> list[str]:
-    """The transformer layers with a changed module inside."""
-    changed = [name for step in steps for name in (step.name, *step.modules)]
-    return [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.TransformerEncoderLayer) and any(is_within(step, name) for step in changed)
-    ]
 
 
 Arguments = ParamSpec("Arguments")

@@ -87,7 +87,7 @@ def layers_after(network: RecordedModel, norms: Iterable[str]) -> dict[str, tupl
             factor = torch.full((node.shape[dim],), 2.0, dtype=torch.float64)
             starts[node] = Layout(dim, torch.arange(len(factor)), factor, frozenset([norm]))
     way = flow(recording, starts, network.modules)
-    stopped = {norm for layout, _ in way.stuck for norm in layout.sites}
+    stopped = {norm for layout, *_ in way.stuck for norm in layout.sites}
     stopped |= {
         n for node, layout in way.layouts.items() if node.op.startswith(SHIFTED) for n in layout.sites
     }
