@@ -207,3 +207,15 @@ def test_networks_that_share_an_encoder_are_converted_as_one():
     to_crelu(both, x, inplace=True, optimizer=optimizer, call=call)
     torch.testing.assert_close((actor(x), critic(x)), before)
     assert actor[1].in_features == critic[1].in_features == 12
+
+
+def test_what_overflows_in_float16_is_said_with_the_name_of_the_layer():
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+    net[0].weight.data.fill_(-60000)
+    x = torch.rand(4, 3) * 0.01
+    assert to_crelu(net, x).unchecked == ()
+    conversion = to_crelu(net.half(), x.half())
+    assert not conversion.model(100 * x.half() + 10).isfinite().any()
+    (sentence,) = conversion.unchecked
+    assert sentence.startswith("values below -65,504 at 1: float16")
+    assert sentence in conversion.summary()

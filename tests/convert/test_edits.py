@@ -169,7 +169,7 @@ def test_whatever_stops_a_change_undoes_it(monkeypatch, net, x, kind, error):
     optimizer = torch.optim.Adam(net.parameters())
     step(net, x, optimizer)
     before, count = image(net, optimizer), 0
-    for name in ("set", "become", "parameter", "_rewrite", "follow"):
+    for name in ("set", "touch", "parameter", "_rewrite", "follow"):
         method = getattr(Edits, name)
 
         def stopping(self, *args, _method=method, **kwargs):

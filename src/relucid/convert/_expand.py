@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -59,7 +59,8 @@ def expand(
             if hasattr(network.modules[name], "weight"):
                 notes.append((name, "changed", reason))
         changes = network.changes(notes, "its input has no new channels", "not chosen")
-        return converted(network, steps, changes, tolerance=tolerance, inplace=inplace)
+        made = converted(network, steps, changes, tolerance=tolerance, inplace=inplace)
+        return replace(made, unchecked=(*made.unchecked, *_overflows(network, chosen.keys() & begun)))
 
     def reaching(layer: str) -> set[str]:
         """The candidates whose channels a layer reads, or something inside a module."""
@@ -72,6 +73,14 @@ def expand(
         return {site for node, layout in layouts if is_within(node.module, layer) for site in layout.sites}
 
     return delivered(network, largest_valid_subset(candidates, attempt, reaching), inplace, optimizer)
+
+
+def _overflows(network: RecordedModel, names: Collection[str]) -> list[str]:
+    """What may become of values that float16 cannot hold: relu(-x) is infinite where x is minus infinity."""
+    if not names or all(p.dtype != torch.float16 for p in network.model.parameters()):
+        return []
+    places = ", ".join(name for name in network.modules if name in names)
+    return [f"values below -65,504 at {places}: float16 has minus infinity for them, and outputs become NaN"]
 
 
 def _done(step: Double) -> str:

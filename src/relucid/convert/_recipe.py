@@ -75,11 +75,13 @@ def remember(edits: Edits, known: list[Item], steps: Iterable[Step]) -> None:
     """
     for name, module in edits.model.named_modules():
         if name and RECIPE in registries(module)[1]:
-            edits.forget(module, RECIPE)
+            edits.touch(module)
+            del registries(module)[1][RECIPE]
     items = known + [step.to_dict() for step in steps if not isinstance(step, Revive)]
     if items:
         like = next(edits.model.parameters(), torch.empty(0))
-        edits.buffer(edits.model, RECIPE, encoded(items).to(like.device))
+        edits.touch(edits.model)
+        edits.model.register_buffer(RECIPE, encoded(items).to(like.device))
 
 
 def step_from(item: Any, network: nn.Module, longest: int) -> tuple[nn.Module, Step]:

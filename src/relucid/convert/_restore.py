@@ -73,7 +73,8 @@ def _prepared(model: nn.Module, weights: Mapping[str, Tensor], optimizers: Any) 
                 )
             stack.enter_context(replayed(inside, items[len(done) :], longest, optimizers))
             edits = stack.enter_context(Edits(inside))
-            edits.buffer(inside, RECIPE, weights[name].detach().clone())
+            edits.touch(inside)
+            inside.register_buffer(RECIPE, weights[name].detach().clone())
         return stack.pop_all()
 
 

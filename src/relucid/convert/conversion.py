@@ -111,7 +111,7 @@ class Conversion(Tabular):
 
         A twin has the classes, the names and the shapes that the network had: a target network, a moving average (also
         within `torch.optim.swa_utils.AveragedModel`), a new instance. What was verified is where channels go, which
-        does not depend on weights; every changed layer is compared with the twin's own on random numbers. Values that
+        does not depend on weights; every changed layer is compared, weight by weight, with the twin's own. Values that
         `revive` gave to units are not handed on.
 
         Args:

@@ -56,7 +56,7 @@ class HeavyBall(Step):
             edits.follow(parameters, list(new.parameters(recurse=False)), drop=False)
             return
         kind: Any = type(module)
-        edits.become(module, mixed(Momentum, kind))
+        edits.set(module, "__class__", mixed(Momentum, kind))
         edits.set(module, "steps", self.steps)
         betas = nn.Parameter(torch.zeros(len(self.steps), dtype=like.dtype, device=like.device))
         edits.add(module, "betas", betas, beside=parameters)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relucid._torch import ConvNd, registries, tree_leaves
+from relucid._torch import ConvNd, registries, storage_of, tree_leaves
 from relucid.convert.conversion import Change, Status
 from relucid.convert.copies import aliased, check_closures, copied, tensors_of
 from relucid.convert.errors import ArgumentError, ConversionError
@@ -54,11 +53,10 @@ class RecordedModel:
         self.copy = aliased(model)
         self.learned_on: Example | None = None
         self.trained: list[Recording] = []
-        with _unwritten(model):
-            self.evaluated = [self._evaluated(one) for one in self.examples]
-            self.small, self.small_tape, self.single = self._smaller()
-            if training:
-                self._learn()
+        self.evaluated = [self._evaluated(one) for one in self.examples]
+        self.small, self.small_tape, self.single = self._smaller()
+        if training:
+            self._learn()
         #: whether gradients are compared in evaluation, because the network cannot be run in training
         self.backward = training and self.learned_on is None
         if self.backward and self.small is not None:
@@ -96,6 +94,8 @@ class RecordedModel:
         tape = Tape()
         try:
             recording = self._recorded(example, tape, training=False)
+        except ConversionError:
+            raise
         except Exception as error:
             raise ConversionError(f"{self.name} does not take the example: {error}") from error
         case = f"in evaluation on {sizes_of(example)}"
@@ -118,6 +118,7 @@ class RecordedModel:
         def use(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
             given = {id(x) for x in tree_leaves((args, kwargs))} | {id(m) for m in model.modules()}
             answer = function_of(model, self.call)(*args, **kwargs)
+            self._check_written(run.recorder)
             values.extend(tensors_of((answer, args, kwargs), given))
             tape.outputs = [x.detach().clone() for x in values]
             tape.others = [x for x in tree_leaves(answer) if isinstance(x, int | float | str)]
@@ -131,6 +132,14 @@ class RecordedModel:
             ends = tuple(node for node in run.recorder.nodes_of(values) if node.data)
             # The calls of a TorchScript network cannot be seen.
             return Recording(nodes, list(calls), ends if calls or self.call else ())
+
+    def _check_written(self, recorder: Any) -> None:
+        """Refuse a network that writes to its own weights as it runs; the recorder puts them back."""
+        for name, p in self.copy.named_parameters() if recorder.spoiled else ():
+            if not equal(recorder.spoiled.get(storage_of(p), p), p):
+                raise ConversionError(
+                    f"{self.name} writes to {name} in forward, so to run it would change it"
+                )
 
     def _smaller(self) -> tuple[Example | None, Tape | None, list[tuple[Example, Tape]]]:
         """A smaller example of another size with what layers return on it, and others with the outputs alone."""
@@ -155,6 +164,8 @@ class RecordedModel:
             tape = Tape()
             try:
                 recording = self._recorded(example, tape, training=True)
+            except ConversionError:
+                raise
             except Exception as error:  # a batch norm refuses single values, a detector asks for targets
                 reason = reason or first_line(error)
                 continue
@@ -258,24 +269,6 @@ class RecordedModel:
             for name in before.parameters
             if not is_within(node.module, name.rpartition(".")[0])
         }
-
-
-@contextmanager
-def _unwritten(model: nn.Module) -> Iterator[None]:
-    """Refuse a network that writes to its own weights as it runs, after putting them back."""
-    saved = [(name, p, p.detach().clone()) for name, p in model.named_parameters()]
-    written: list[str] = []
-    try:
-        yield
-    finally:
-        for name, p, value in saved:
-            if not equal(p, value):
-                p.data.copy_(value)
-                written.append(name)
-    if written:
-        raise ConversionError(
-            f"{type(model).__name__} writes to {written[0]} in forward, so to run it would change it"
-        )
 
 
 def _size(module: nn.Module) -> int:

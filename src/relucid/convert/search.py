@@ -9,7 +9,7 @@ from typing import Any
 
 from relucid.convert._edits import uninterrupted
 from relucid.convert._recipe import applied, fast_layers
-from relucid.convert._steps import Step, check_steps
+from relucid.convert._steps import Double, Step, check_steps
 from relucid.convert._twins import signature
 from relucid.convert.conversion import Change, Conversion, optimizers_of
 from relucid.convert.copies import aliased, separate
@@ -45,7 +45,7 @@ def converted(
         same: By module of the result, the one of the original that returns the same; by default its namesake.
         sizes: Whether the change depends on the size of an input, so that others must be tried.
         layers: Whether layers are compared one by one; otherwise outputs alone.
-        probe: Whether steps check what they did by random numbers; not if several change one module.
+        probe: Whether steps check the weights that they made; not if several change one module.
         training: Whether to compare in training, too.
         tolerance: The largest relative difference of outputs.
         inplace: Whether the network itself is going to be changed, so that hooks of its parameters stay.
@@ -64,9 +64,9 @@ def converted(
         check_steps(steps, network.model, trial)
     if training and network.learned_on is not None:
         options = {"training": True, "backward": True}
-        before = recorded(
-            network.copy, network.learned_on, network.call, also=(same or {}).values(), **options
-        )
+        doubled = {step.name for step in steps if isinstance(step, Double)}
+        kept: Any = {"also": (same or {}).values(), "without": doubled}
+        before = recorded(network.copy, network.learned_on, network.call, **kept, **options)
         runs.append(compare(network.learned_on, before, **options))
         del before
     for example, tape in network.single if sizes else ():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,6 +57,7 @@ def recorded(
     backward: bool,
     layers: bool = True,
     also: Iterable[str] = (),
+    without: Collection[str] = (),
 ) -> Tape:
     """Run a network, which is a copy.
 
@@ -68,9 +69,11 @@ def recorded(
         backward: Whether to compute gradients.
         layers: Whether to keep what its layers return.
         also: Further modules to keep the values of.
+        without: Modules whose values nothing will be compared with.
     """
     tape = Tape()
-    wanted = dict(points(model)) | {name: model.get_submodule(name) for name in also} if layers else {}
+    wanted = {name: module for name, module in points(model) if name not in without} if layers else {}
+    wanted |= {name: model.get_submodule(name) for name in also} if layers else {}
     with shown(wanted, lambda key, module, args, value: _keep(tape, key, value, backward)):
         run(model, example, call, training, tape, backward=backward)
     return tape

@@ -50,7 +50,7 @@ def check(
     Args:
         model: The copy.
         example: The input.
-        before: What the original has computed; it stays as it is.
+        before: What the original has computed; in training, values are let go of once they have been compared.
         call: How the network is used.
         same: By module of the copy, the original's that returns the same; by default its namesake.
         training: In which mode.
@@ -107,7 +107,7 @@ def beside(
         return (same or {}).get(key[0], key[0]), key[1]
 
     def see(key: Key, module: nn.Module, args: Any, value: Tensor) -> Tensor | None:
-        old, gradient = before.values.get(original(key)), before.gradients.get(original(key))
+        old = before.values.pop(original(key), None) if training else before.values.get(original(key))
         if old is None or old.shape != value.shape or old.dtype != value.dtype:
             return None
         _note(tape.apart, key[0], distance(old, value.detach(), _floor(module, args)))
@@ -116,7 +116,7 @@ def beside(
         forced = value + (old - value.detach()) if bool(old.isfinite().all()) else value
         if not forced.requires_grad:
             forced = forced.detach().requires_grad_() * 1
-        forced.register_hook(partial(_returned, tape, key[0], gradient))
+        forced.register_hook(partial(_returned, tape, key[0], before, original(key)))
         return forced
 
     layers = dict(points(model)) if before.values else {}
@@ -125,8 +125,9 @@ def beside(
     return tape
 
 
-def _returned(tape: Tape, name: str, gradient: Tensor | None, g: Tensor) -> Tensor | None:
+def _returned(tape: Tape, name: str, before: Tape, key: Key, g: Tensor) -> Tensor | None:
     """Compare a gradient with the original's, which goes on in its place."""
+    gradient = before.gradients.get(key)
     if gradient is None or gradient.shape != g.shape:
         return None
     whole = gradient.square().mean().sqrt().expand(gradient.shape[_dim(gradient)])
