@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.convert import ArgumentError, fuse, to_crelu, to_geometric
+from relucid.convert import ConversionError, fuse, to_crelu, to_geometric
 from relucid.nn import CReLU
 
 from .odd import faults
@@ -201,7 +201,7 @@ def test_networks_that_share_an_encoder_are_converted_as_one():
     both = nn.ModuleDict({"actor": actor, "critic": critic})
     optimizer = torch.optim.Adam(both.parameters())
     before = actor(x), critic(x)
-    with pytest.raises(ArgumentError, match="ModuleDict"):
+    with pytest.raises(ConversionError, match="ModuleDict"):
         to_crelu({"actor": actor, "critic": critic}, x)
     call = lambda net, x: [part(x) for part in net.values()]  # noqa: E731
     to_crelu(both, x, inplace=True, optimizer=optimizer, call=call)

@@ -151,6 +151,8 @@ def fast_layers(model: nn.Module, steps: Iterable[Step]) -> list[str]:
 def _apply(step: Step, edits: Edits) -> None:
     try:
         step.apply(edits)
+    except ConversionError:
+        raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         network, what = type(edits.model).__name__, f"{step.name}: {first_line(error)}"
         raise ConversionError(f"{network} is not built as the conversion needs: {what}") from error

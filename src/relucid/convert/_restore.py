@@ -13,7 +13,7 @@ from relucid import __version__
 from relucid._torch import storage_of
 from relucid.convert._edits import Edits, uninterrupted
 from relucid.convert._recipe import RECIPE, items_in, recipe_of, replayed
-from relucid.convert.errors import ArgumentError, ConversionError
+from relucid.convert.errors import ConversionError
 from relucid.extras import needed
 from relucid.files import replacing
 
@@ -112,7 +112,7 @@ def _weights_in(state: Any, model: nn.Module) -> dict[str, Tensor]:
     found = recipes or found
     if len(found) != 1:
         what = f"{len(found)} state dicts that might be meant: give one of them" if found else "no state dict"
-        raise ArgumentError(f"the checkpoint has {what}, such as checkpoint['model']")
+        raise ConversionError(f"the checkpoint has {what}, such as checkpoint['model']")
     weights, modules = _unprefixed(found[0]), dict(model.named_modules())
     paths = [name.removesuffix(f".{RECIPE}") for name in weights if name.endswith(f".{RECIPE}")]
     if len(paths) == 1 and paths[0] not in modules:  # that of a part, for a network that is this part
@@ -164,7 +164,7 @@ def load(directory: str | Path, model: Network) -> Network:
         from safetensors.torch import load_file
     file = Path(directory) / WEIGHTS
     if not is_saved(directory):
-        raise ArgumentError(
+        raise ConversionError(
             f"{directory} has no {WEIGHTS} of a conversion: give a directory that Conversion.save wrote"
         )
     kind = _written(file)["relucid"].partition(" ")[2]
@@ -188,4 +188,4 @@ def _written(file: Path) -> dict[str, str]:
         with safe_open(file, "pt") as opened:
             return opened.metadata() or {}
     except SafetensorError as error:
-        raise ArgumentError(f"{file} is damaged, or not a file of weights") from error
+        raise ConversionError(f"{file} is damaged, or not a file of weights") from error

@@ -20,7 +20,7 @@ from relucid.convert._units import units_of
 from relucid.convert.conversion import Conversion, conversion, optimizers_of
 from relucid.convert.copies import copied, reverting
 from relucid.convert.difference import difference, tolerance_of
-from relucid.convert.errors import ArgumentError, ConversionError
+from relucid.convert.errors import ConversionError
 from relucid.convert.flow import follow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.network import Note, RecordedModel
@@ -130,11 +130,11 @@ def _revive(
     call: Method | None,
 ) -> Conversion:
     if not 0 < share < 1:
-        raise ArgumentError(f"share={share} must be between 0 and 1: of a unit's values, the part above 0")
+        raise ConversionError(f"share={share} must be between 0 and 1: of a unit's values, the part above 0")
     network = RecordedModel(model, example, call)
     batches = _batches(model, example if data is None else data, call)
     if (count := sum(map(inputs_in, batches))) < NEEDED:
-        raise ArgumentError(
+        raise ConversionError(
             f"{counted(count, 'input')} cannot show which units are dead: give data= with {NEEDED} or more"
         )
     dims = _dims(network)
@@ -172,7 +172,9 @@ def _batches(model: nn.Module, data: Any, call: Method | None) -> list[Given]:
     if not isinstance(data, CalledParts):
         return list(batches_for(model, data, call))
     if "" not in data.batches:
-        raise ArgumentError(f"{type(model).__name__} itself was not called: give data=, and call= if need be")
+        raise ConversionError(
+            f"{type(model).__name__} itself was not called: give data=, and call= if need be"
+        )
     return list(data.batches[""])
 
 

@@ -14,41 +14,28 @@ from relucid.convert._recipe import RECIPE, take
 from relucid.convert._renew import Revive
 from relucid.convert._steps import Step, check_steps
 from relucid.convert.copies import aliased
-from relucid.convert.errors import ArgumentError, ConversionError
+from relucid.convert.errors import ConversionError
 
-Signature = Mapping[str, tuple[str, dict[str, tuple[int, ...]]]]
+Signature = Mapping[str, str]
 
 
 def signature(model: nn.Module) -> Signature:
-    """The class of every module, and the shapes of its own tensors.
+    """What every module and every tensor is.
 
     >>> signature(nn.Linear(2, 3))
-    {'': ('Linear', {'weight': (3, 2), 'bias': (3,)})}
+    {'the network': 'a Linear', 'weight': 'of shape (3, 2)', 'bias': 'of shape (3,)'}
     """
-    return {
-        name: (type(module).__name__, {k: shape for k, shape in _shapes(module) if k != RECIPE})
-        for name, module in model.named_modules()
-    }
-
-
-def _shapes(module: nn.Module) -> Iterable[tuple[str, tuple[int, ...]]]:
-    for key, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-        yield key, tuple(value.shape)
+    modules = {name or "the network": f"a {type(module).__name__}" for name, module in model.named_modules()}
+    tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return modules | {n: f"of shape {(*x.shape,)}" for n, x in tensors if not n.endswith(RECIPE)}
 
 
 def _difference(original: Signature, other: Signature) -> str:
     """The first difference of a network from the original; "" if there is none."""
     for name in (*original, *other):
-        a, b = original.get(name), other.get(name)
-        if a == b:
-            continue
-        where = name or "the network"
-        if a is None or b is None:
-            return f"{where} is in {'the twin' if a is None else 'the original'} only"
-        if a[0] != b[0]:
-            return f"{where} is a {b[0]}, not a {a[0]}"
-        key = next(k for k in (*a[1], *b[1]) if a[1].get(k) != b[1].get(k))
-        return f"{f'{name}.' if name else ''}{key} has the shape {b[1].get(key)}, not {a[1].get(key)}"
+        a, b = original.get(name, "missing"), other.get(name, "missing")
+        if a != b:
+            return f"{name} is {b}, not {a}"
     return ""
 
 
@@ -83,7 +70,7 @@ def _change(networks: Sequence[nn.Module], steps: Sequence[Step], optimizers: Se
 def _network_in(original: Signature, twin: nn.Module) -> nn.Module:
     """The twin itself, or the one in a wrapper such as `torch.optim.swa_utils.AveragedModel`."""
     if not isinstance(twin, nn.Module):
-        raise ArgumentError(f"a twin is an nn.Module, not a {type(twin).__name__}")
+        raise ConversionError(f"a twin is an nn.Module, not a {type(twin).__name__}")
     reason = _difference(original, signature(twin))
     if not reason:
         return twin

@@ -21,7 +21,7 @@ from relucid._torch import ConvNd, is_compiled, is_sharded
 from relucid.convert._restore import save
 from relucid.convert._steps import Step
 from relucid.convert._twins import Signature, apply_to
-from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
+from relucid.convert.errors import ConversionError, UnchangedWarning
 from relucid.nn import CReLU, GeometricLayer
 from relucid.nn.tracing import no_autocast
 from relucid.printing import Tabular, printable
@@ -135,13 +135,13 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
     def converted(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Conversion:
         given = signature.bind(*args, **kwargs).arguments
         if (tolerance := given.get("tolerance")) is not None and not tolerance >= 0:
-            raise ArgumentError(f"tolerance={tolerance} must be 0 or more")
+            raise ConversionError(f"tolerance={tolerance} must be 0 or more")
         _check_network(given["model"])
         _check_optimizers(given.get("optimizer"), given["model"], given.get("inplace", False))
         with seeded(), torch.inference_mode(False), no_autocast(given["model"]):
             try:
                 result = convert(*args, **kwargs)
-            except (ConversionError, ArgumentError):
+            except ConversionError:
                 raise
             except Exception as error:
                 name, what = type(given["model"]).__name__, f"{type(error).__name__}: {error}"
@@ -177,12 +177,12 @@ def _check_network(model: nn.Module) -> None:
     """Raise an error for what is not a network of modules that can be replaced."""
     name = type(model).__name__
     if isinstance(model, Mapping | list | tuple):
-        raise ArgumentError(
+        raise ConversionError(
             f"a network is an nn.Module, not a {name}: convert networks that share layers as one, an nn.ModuleDict of "
             "them with call=, a function of it and the inputs that uses them all"
         )
     if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a network is an nn.Module, not a {name}")
+        raise ConversionError(f"a network is an nn.Module, not a {name}")
     if isinstance(model, torch.jit.ScriptModule):
         raise ConversionError(f"{name} is compiled by TorchScript; convert the network that it was made from")
     for part, module in model.named_modules():
@@ -219,14 +219,16 @@ def _check_optimizers(given: Any, model: nn.Module, inplace: bool) -> None:
     for optimizer in optimizers_of(given):
         kind = type(optimizer).__name__
         if not hasattr(optimizer, "param_groups"):  # wrappers of other libraries have them
-            raise ArgumentError(f"optimizer must be one torch.optim.Optimizer or a list of them, not {kind}")
+            raise ConversionError(
+                f"optimizer must be one torch.optim.Optimizer or a list of them, not {kind}"
+            )
         if not inplace:
-            raise ArgumentError(
+            raise ConversionError(
                 "an optimizer can only follow a network that is converted in place: inplace=True"
             )
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not any(id(p) in trained for p in model.parameters()):
-            raise ArgumentError("the optimizer trains no parameter of this network; give the one that does")
+            raise ConversionError("the optimizer trains no parameter of this network; give the one that does")
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ConversionError(
                 f"{kind} keeps one history of all weights, which cannot follow: convert without it, then make a new one"

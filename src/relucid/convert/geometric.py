@@ -19,7 +19,7 @@ from relucid.convert.conversion import Conversion, Status, conversion, optimizer
 from relucid.convert.examples import Given
 from relucid.convert.modules import plain_class
 from relucid.convert.network import Layers, Note, RecordedModel, select
-from relucid.convert.norms import readers_of
+from relucid.convert.norms import relu_after
 from relucid.convert.search import converted, delivered, largest_valid_subset
 from relucid.inspect.execution import Method, Node
 from relucid.nn import (
@@ -138,7 +138,7 @@ def to_geometric(
     products = {node.name: node for node in network.nodes if node.has_weight}
     names = select({name: (name.partition("#")[0],) for name in products}, layers)
     chosen, left = _chosen(network, products, names, layers)
-    relus = {name: relu for name in chosen if (relu := _relu_after(network, name))}
+    relus = {name: relu for name in chosen if (relu := relu_after(network, name))}
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
         notes: list[Note] = [*left, *((name, "refused", reason) for name, reason in dropped.items())]
@@ -244,19 +244,6 @@ def _farthest(weight: Tensor, bias: Tensor | None) -> float:
     if bool((lengths == 0).any()):
         return math.inf
     return 0.0 if bias is None else float((bias.double().abs() / lengths).max())
-
-
-def _relu_after(network: RecordedModel, name: str) -> str | None:
-    """The ReLU that alone reads a module's value, if it is a module called once; None otherwise."""
-    readers = readers_of(network, name)
-    if (
-        readers is None
-        or len(readers) != 1
-        or not isinstance(network.modules.get(next(iter(readers))), nn.ReLU)
-    ):
-        return None
-    relu = next(iter(readers))
-    return relu if network.counts[relu] == 1 else None
 
 
 def _weights_of(layer: Any, size: int) -> Iterable[Tensor]:

@@ -21,7 +21,7 @@ from relucid.convert.errors import ConversionError
 from relucid.convert.flow import follow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.network import Layers, Note, RecordedModel, feeding, select
-from relucid.convert.norms import is_plain, norm_after, readers_of
+from relucid.convert.norms import is_plain, norm_after, relu_after
 from relucid.convert.search import converted
 from relucid.inspect.execution import Node, Recording
 from relucid.nn.affine import affine_after, affine_of
@@ -193,10 +193,8 @@ def _double(network: RecordedModel, name: str, layer: Any) -> Double:
     if isinstance(layer, ConvNd) and layer.groups > 1:
         raise ConversionError("its filters are grouped, and groups must stay equal")
     dim = -1 if isinstance(layer, nn.Linear) else 1
-    module, *others = readers_of(network, last) or {""}
-    if not others and isinstance(network.modules.get(module), nn.ReLU) and counts[module] == 1:
-        return Double(module, dim)
-    return Double(last, dim, replace=False)
+    relu = relu_after(network, last)
+    return Double(last, dim, replace=False) if relu is None else Double(relu, dim)
 
 
 def _trains_apart(layer: Any, norm: nn.Module) -> bool:

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from relucid._torch import ConvNd, registries, storage_of, tree_leaves
 from relucid.convert.conversion import Change, Status
 from relucid.convert.copies import aliased, check_closures, copied, tensors_of
-from relucid.convert.errors import ArgumentError, ConversionError
+from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Example, alternatives, batch_size, examples_of, sizes_of
 from relucid.convert.flow import is_within
 from relucid.convert.modules import equal
@@ -303,7 +303,7 @@ def select(
     known = {name for aliases in names.values() for name in aliases}
     if layers == "auto":
         if suggested is None:
-            raise ArgumentError(
+            raise ConversionError(
                 "layers='auto' is for to_crelu with mode='expand', the only conversion that examine suggests; "
                 "give names or globs, or leave layers out for all of them"
             )
@@ -315,7 +315,7 @@ def select(
         }
         if not matching:
             there_are = ", ".join(sorted(known)) or "none"
-            raise ArgumentError(
+            raise ConversionError(
                 f"no layer that can be converted is named {pattern!r}; there are: {there_are}"
             )
         chosen |= matching
