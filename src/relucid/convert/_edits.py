@@ -217,6 +217,13 @@ class Edits:
         return [g for o in self.optimizers for g in o.param_groups if "param_names" in g]
 
 
+def optimizers_of(given: Any) -> list[Any]:
+    """One or several optimizers, or none, as a list."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Put Ctrl-C off until the end of the block, so that nothing stays half done.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from relucid import __version__
 from relucid._torch import storage_of
-from relucid.convert._edits import Edits, uninterrupted
+from relucid.convert._edits import Edits, optimizers_of, uninterrupted
 from relucid.convert._recipe import RECIPE, items_in, recipe_of, replayed
 from relucid.convert.errors import ConversionError
 from relucid.extras import needed
@@ -46,11 +46,8 @@ def restore(model: Network, state_dict: Mapping[str, Any], *, optimizer: Any = N
     )
     """
     weights = _weights_in(state_dict, model)
-    optimizers = (
-        [] if optimizer is None else optimizer if isinstance(optimizer, list | tuple) else [optimizer]
-    )
     with uninterrupted():
-        with _prepared(model, weights, optimizers):
+        with _prepared(model, weights, optimizers_of(optimizer)):
             _check_fits(model, weights)
         model.load_state_dict(weights, strict=False)
     return model

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relucid._torch import BatchNormNd, ConvTransposeNd
-from relucid.convert._edits import Edits, uninterrupted
+from relucid.convert._edits import Edits, optimizers_of, uninterrupted
 from relucid.convert._recipe import applied
 from relucid.convert._renew import Revive, drawn, entries_of
 from relucid.convert._twins import signature
 from relucid.convert._units import units_of
-from relucid.convert.conversion import Conversion, conversion, optimizers_of
+from relucid.convert.conversion import Conversion, conversion
 from relucid.convert.copies import copied, reverting
 from relucid.convert.difference import difference, tolerance_of
 from relucid.convert.errors import ConversionError

@@ -18,6 +18,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from relucid._torch import ConvNd, is_compiled, is_sharded
+from relucid.convert._edits import optimizers_of
 from relucid.convert._restore import save
 from relucid.convert._steps import Step
 from relucid.convert._twins import Signature, apply_to
@@ -205,13 +206,6 @@ def _check_network(model: nn.Module) -> None:
         raise ConversionError(f"{name} was made in torch.inference_mode, so it cannot be trained")
     if isinstance(model, SINGLE):
         raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
-
-
-def optimizers_of(given: Any) -> list[Any]:
-    """One or several optimizers, or none, as a list."""
-    if given is None:
-        return []
-    return list(given) if isinstance(given, list | tuple) else [given]
 
 
 def _check_optimizers(given: Any, model: nn.Module, inplace: bool) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, ConvTransposeNd
-from relucid.convert._edits import Edits
+from relucid.convert._edits import Edits, optimizers_of
 from relucid.convert._steps import BLOCK, Step, largest, signs_of
-from relucid.convert.conversion import Conversion, Status, conversion, optimizers_of
+from relucid.convert.conversion import Conversion, Status, conversion
 from relucid.convert.examples import Given
 from relucid.convert.modules import plain_class
 from relucid.convert.network import Layers, Note, RecordedModel, select

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from relucid.convert._edits import uninterrupted
+from relucid.convert._edits import optimizers_of, uninterrupted
 from relucid.convert._recipe import applied, fast_layers
 from relucid.convert._steps import Double, Step, check_steps
 from relucid.convert._twins import signature
-from relucid.convert.conversion import Change, Conversion, optimizers_of
+from relucid.convert.conversion import Change, Conversion
 from relucid.convert.copies import aliased, separate
 from relucid.convert.difference import difference
 from relucid.convert.errors import ConversionError
