@@ -31,7 +31,6 @@ from relucid.convert import (
     to_geometric,
     to_heavy_ball,
 )
-from relucid.convert.copies import ResettableCopy
 from relucid.convert.difference import difference
 from relucid.convert.examples import examples_of
 from relucid.convert.tape import recorded
@@ -110,8 +109,7 @@ def differences(model: nn.Module, net: nn.Module, other: Any, in_training: bool)
     (example,) = examples_of(model, other)
     for training in (False, True) if in_training else (False,):
         before, after = (
-            recorded(ResettableCopy(m), example, None, training=training, backward=True, layers=False)
-            for m in (model, net)
+            recorded(m, example, None, training=training, backward=True, layers=False) for m in (model, net)
         )
         outputs = max(outputs, difference(before.outputs, after.outputs)[1])
         pairs = zip(before.inputs, after.inputs, strict=True)

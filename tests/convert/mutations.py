@@ -1,12 +1,8 @@
 """Conversions that are deliberately wrong, each in one way, and some that are right: the check must tell them apart.
 
-    python tests/convert/mutations.py
-
-prints a table. A mutation spoils the converted copy after the layers were changed and before it is checked.
+A mutation spoils the converted copy after the layers were changed and before it is checked.
 """
 
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -440,19 +436,3 @@ def verdict(case: Case) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "passes" if found.changed else "passes, but nothing is changed"
-
-
-def main() -> None:
-    caught = passed = 0
-    warnings.simplefilter("ignore")
-    for name, case in (RIGHT | WRONG).items():
-        found = verdict(case).replace("\n", " ")
-        caught += name in WRONG and found.startswith("caught")
-        passed += name in RIGHT and found == "passes"
-        print(f"| {name} | {found[:100]} |", flush=True)
-    print(f"{caught} of {len(WRONG)} wrong conversions caught, {passed} of {len(RIGHT)} right ones passed")
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    sys.exit(main())

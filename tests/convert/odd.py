@@ -883,7 +883,8 @@ def trial(model, example, name, known=None):
         return f"wrong: {type(error).__name__}: {error}"
     changed = any("filters fewer" in change.reason for change in conversion.changes)
     modes = (False,) if name in ("fuse", "chain") or (name == "merge" and changed) else (False, True)
-    modes = (False,) if conversion.unchecked else modes  # and the summary says so
+    if any(what.startswith("training") for what in conversion.unchecked):  # and the summary says so
+        modes = (False,)
     plain = copy.deepcopy(model)  # hooks on gradients stay behind in any copy
     found = [] if name in ("fuse", "chain") else frozen_faults(model, conversion.model)
     found += captured_faults(conversion.model)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from relucid.convert import UnchangedWarning, fuse, to_crelu, to_geometric
 
@@ -190,3 +191,13 @@ def test_what_pools_over_channels_stops_them_and_nothing_else(between):
     found = {change.name: change.status for change in to_crelu(Tokens(between), torch.randn(5, 7, 8)).changes}
     assert found["relu"] == "changed"
     assert [status for name, status in found.items() if "relu#" in name] == ["refused"]
+
+
+@every_network
+@every_conversion
+def test_multiply_adds_are_those_that_run(network, conversion):
+    model, x, _, found = convert(network, conversion)
+    for net, known in zip((model, found.model), found.multiply_adds, strict=True):
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            copy.deepcopy(net).eval()(x)
+        assert counter.get_total_flops() == 2 * known * len(x)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.convert import ArgumentError, fuse, to_crelu, to_geometric
+from relucid.convert import ConversionError, fuse, to_crelu, to_geometric
 from relucid.nn import CReLU
 
 from .odd import faults
@@ -201,9 +201,21 @@ def test_networks_that_share_an_encoder_are_converted_as_one():
     both = nn.ModuleDict({"actor": actor, "critic": critic})
     optimizer = torch.optim.Adam(both.parameters())
     before = actor(x), critic(x)
-    with pytest.raises(ArgumentError, match="ModuleDict"):
+    with pytest.raises(ConversionError, match="ModuleDict"):
         to_crelu({"actor": actor, "critic": critic}, x)
     call = lambda net, x: [part(x) for part in net.values()]  # noqa: E731
     to_crelu(both, x, inplace=True, optimizer=optimizer, call=call)
     torch.testing.assert_close((actor(x), critic(x)), before)
     assert actor[1].in_features == critic[1].in_features == 12
+
+
+def test_what_overflows_in_float16_is_said_with_the_name_of_the_layer():
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+    net[0].weight.data.fill_(-60000)
+    x = torch.rand(4, 3) * 0.01
+    assert to_crelu(net, x).unchecked == ()
+    conversion = to_crelu(net.half(), x.half())
+    assert not conversion.model(100 * x.half() + 10).isfinite().any()
+    (sentence,) = conversion.unchecked
+    assert sentence.startswith("values below -65,504 at 1: float16")
+    assert sentence in conversion.summary()

@@ -169,7 +169,7 @@ def test_whatever_stops_a_change_undoes_it(monkeypatch, net, x, kind, error):
     optimizer = torch.optim.Adam(net.parameters())
     step(net, x, optimizer)
     before, count = image(net, optimizer), 0
-    for name in ("set", "become", "parameter", "_rewrite", "follow"):
+    for name in ("set", "touch", "parameter", "_rewrite", "follow"):
         method = getattr(Edits, name)
 
         def stopping(self, *args, _method=method, **kwargs):
@@ -238,6 +238,6 @@ def test_steps_of_every_conversion_are_known_to_a_process_that_only_restores():
     code = """
 import relucid.convert
 from relucid.convert._steps import step_of
-step_of({"step": "Halve", "name": "0"})
+step_of({"step": "Draw", "name": "0", "half": True})
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -51,12 +51,6 @@ def test_a_shared_layer_stays_shared():
     assert shared[0].activation is None
 
 
-def test_layers_that_are_not_there_are_named():
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    with pytest.raises(ValueError, match="no layer that can be converted is named 'conv9'; there are: 0, 2"):
-        to_geometric(model, torch.randn(5, 3), layers=["conv9"])
-
-
 @pytest.mark.filterwarnings("ignore:to_geometric changes no layer")
 def test_transposed_convolutions_and_nan_are_refused():
     model = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.ReLU(), nn.Conv2d(4, 2, 1))

@@ -10,10 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.convert import ConversionError, fuse, load, restore, to_crelu, to_geometric
+from relucid.convert import ConversionError, load, restore, to_crelu, to_geometric
 from relucid.convert._recipe import RECIPE, encoded, recipe_of
-
-from .networks import NETWORKS, example, trained_a_little
 
 X = torch.randn(64, 6, generator=torch.Generator().manual_seed(1))
 
@@ -38,17 +36,6 @@ def step(net, optimizer):
     optimizer.zero_grad()
     F.mse_loss(net(X), torch.ones(64, 3)).backward()
     optimizer.step()
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("convert", [to_crelu, to_geometric, fuse])
-@pytest.mark.filterwarnings("ignore::relucid.convert.UnchangedWarning")
-def test_a_fresh_instance_becomes_the_converted_network(name, convert):
-    model, x = trained_a_little(NETWORKS[name]()), example()
-    weights = convert(model, x).model.eval()
-    back = restore(NETWORKS[name]().double().eval(), weights.state_dict())
-    assert torch.equal(back(x), weights(x))
-    assert restore(back, weights.state_dict()) is back  # a second time the weights alone are loaded
 
 
 def test_a_dictionary_with_weights_and_optimizer_is_resumed(tmp_path):
@@ -192,7 +179,7 @@ WRONG = [
     {**READ, "layout": {"dim": 1, "runs": {"a": 1}}},
     {**READ, "layout": 7},
     {**READ, "in": "nowhere", "layout": {"dim": 1, "runs": [[0, 12, 1.0]]}},
-    {"step": "Halve", "name": "drop"},
+    {"step": "Draw", "name": "drop", "half": True},
     "fc1",
     7,
     None,

@@ -135,7 +135,7 @@ def test_what_is_no_twin_is_refused_and_none_is_changed(case):
     net, twin = pair()
     conversion = to_crelu(net, X)
     other, before = build(), copy.deepcopy(twin.state_dict())
-    with pytest.raises((ConversionError, ValueError), match=reason):
+    with pytest.raises(ConversionError, match=reason):
         conversion.apply_to(twin, other)
     assert all(torch.equal(a, b) for a, b in zip(twin.state_dict().values(), before.values(), strict=True))
 
@@ -179,25 +179,3 @@ def test_revived_units_stay_with_their_network():
     revive(net, X).apply_to(twin)
     assert torch.equal(twin(X), y)
     assert list(twin.state_dict()) == list(new().state_dict())
-
-
-def test_a_deep_q_network_goes_on():
-    """As in cleanrl's dqn.py: a network, its target, and a buffer of transitions."""
-    net, target = pair()
-    target.load_state_dict(net.state_dict())
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-    reward, action = torch.rand(64), torch.randint(3, (64, 1))
-    for step in range(30):
-        if step == 10:
-            to_crelu(net, X[:2], inplace=True, optimizer=optimizer).apply_to(target)
-        with torch.no_grad():
-            value = reward + 0.9 * target(X).max(1).values
-        loss = F.mse_loss(net(X).gather(1, action).squeeze(), value)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 5 == 0:
-            for p, q in zip(target.parameters(), net.parameters(), strict=True):
-                p.data.copy_(0.5 * q.data + 0.5 * p.data)
-    assert net[2].weight[:, 16:].abs().min() > 0
-    assert loss < 1

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relucid.convert import ConversionError, to_crelu, to_geometric
-from relucid.convert.copies import ResettableCopy, aliased
+from relucid.convert.copies import aliased
 from relucid.convert.difference import by_column, difference
-from relucid.convert.tape import recorded
-from relucid.convert.verify import Comparison, distance
+from relucid.convert.tape import Tape, recorded
+from relucid.convert.verify import beside, distance, judge
 
 
 def deep(depth: int) -> nn.Sequential:
@@ -22,13 +22,11 @@ def deep(depth: int) -> nn.Sequential:
     return nn.Sequential(*unit).eval()
 
 
-def beside(net: nn.Module, other: nn.Module, x: Tensor, training: bool = True) -> Comparison:
+def compared(net: nn.Module, other: nn.Module, x: Tensor, training: bool = True) -> Tape:
     """How far the layers of another network are from those of a network."""
     example = (x,), {}
-    before = recorded(ResettableCopy(net), example, None, training=training, backward=training)
-    comparison = Comparison(ResettableCopy(other))
-    comparison.run(example, before, training=training, backward=training)
-    return comparison
+    before = recorded(net, example, None, training=training, backward=training)
+    return beside(other, example, before, training=training, backward=training)
 
 
 def nudged(net: nn.Module, place: int, factor: float) -> nn.Module:
@@ -49,10 +47,10 @@ def test_differences_do_not_grow_with_depth(depth):
 @pytest.mark.parametrize("place", [0, 30, 87])
 def test_a_layer_that_is_a_little_off_is_named_and_no_other(place):
     net, x = deep(30), torch.randn(8, 8, 4, 4)
-    found = beside(net, nudged(net, place, 1.001), x)
-    assert [name for name, far in found.values.items() if far > 3e-5] == [str(place)]
+    found = compared(net, nudged(net, place, 1.001), x)
+    assert [name for name, far in found.apart.items() if far > 3e-5] == [str(place)]
     with pytest.raises(ConversionError, match=f"{place} returns something else") as error:
-        found.judge("in training")
+        judge(found, 3e-5, "in training")
     assert list(error.value.layers) == [str(place)]
 
 
@@ -70,9 +68,9 @@ def test_a_gradient_that_is_a_little_off_in_a_deep_network_is_found():
     net, x = deep(40), torch.randn(8, 8, 4, 4)
     other = copy.deepcopy(net)
     other[62].forward = lambda y: Slower.apply(F.relu(y))
-    found = beside(net, other, x)
+    found = compared(net, other, x)
     with pytest.raises(ConversionError, match="61 gets another gradient"):
-        found.judge("in training")
+        judge(found, 3e-5, "in training")
 
 
 def test_all_layers_that_fail_are_named_by_one_run():
@@ -80,7 +78,7 @@ def test_all_layers_that_fail_are_named_by_one_run():
     other = copy.deepcopy(net)
     for place in 3, 12:
         other[place] = nn.Conv2d(4, 8, 1)
-    assert list(beside(net, other, x, training=False).failures) == ["3", "12"]
+    assert list(compared(net, other, x, training=False).failures) == ["3", "12"]
 
 
 def test_the_scale_of_a_value_is_that_of_its_channel():
@@ -194,7 +192,7 @@ class Does(nn.Module):
 
 
 def run(net: nn.Module, x: Tensor, training: bool) -> Tensor:
-    tape = recorded(ResettableCopy(net), ((x,), {}), None, training=training, backward=False)
+    tape = recorded(net, ((x,), {}), None, training=training, backward=False)
     return tape.outputs[0]
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.convert import ConversionError, fuse, load, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import ConversionError, fuse, load, restore, to_crelu, to_geometric, to_heavy_ball
 from relucid.convert._recipe import RECIPE
 
 from .networks import NETWORKS, example, residual, trained_a_little
@@ -94,6 +94,9 @@ def test_a_saved_conversion_is_repeated_on_a_fresh_instance(network, convert, tm
     back = load(tmp_path, NETWORKS[network]().double().eval())
     assert torch.equal(back(x), conversion.model.eval()(x))
     assert list(back.state_dict()) == list(conversion.model.state_dict())
+    # A second time, the weights alone are loaded.
+    assert restore(back, conversion.model.state_dict()) is back
+    assert torch.equal(back(x), conversion.model(x))
 
 
 @pytest.mark.needs("safetensors")

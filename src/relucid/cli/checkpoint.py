@@ -35,7 +35,7 @@ def restore(network: nn.Module, path: Path, *, unsafe: bool = False, key: str | 
     if recipes and (key in recipes or key is None):
         try:
             return convert.restore(network, recipes if key is None else recipes[key])
-        except (convert.ConversionError, convert.ArgumentError) as error:
+        except convert.ConversionError as error:
             raise ValueError(f"{path}: {error}") from error
     found = _chosen(mappings, network.state_dict(), path, key)
     weights = unprefixed(found, network.state_dict(), path)

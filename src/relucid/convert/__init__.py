@@ -5,12 +5,11 @@ from relucid.convert._restore import is_saved, load, restore
 from relucid.convert._revive import revive
 from relucid.convert.conversion import Change, Conversion
 from relucid.convert.crelu import to_crelu
-from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
+from relucid.convert.errors import ConversionError, UnchangedWarning
 from relucid.convert.geometric import to_geometric
 from relucid.convert.heavyball import to_heavy_ball
 
 __all__ = [
-    "ArgumentError",
     "Change",
     "Conversion",
     "ConversionError",

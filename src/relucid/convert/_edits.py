@@ -55,6 +55,7 @@ class Edits:
         self._foreign = _stepped_by_others(model, self.optimizers) if others else {}
         self._replaced: dict[str, str] = {}  # parameters that are new objects: the class of their optimizer
         self._undo: list[Callable[[], object]] = []
+        self._touched: set[nn.Module] = set()
 
     # Atomic
 
@@ -96,39 +97,19 @@ class Edits:
 
     # Changes of modules
 
+    def touch(self, module: nn.Module) -> None:
+        """Keep what a module is and has, for it to be put back."""
+        if module not in self._touched:
+            self._touched.add(module)
+            stored = [dict(registry) for registry in registries(module)]
+            self._undo.append(
+                partial(_put_back, module, type(module), vars(module), dict(vars(module)), stored)
+            )
+
     def set(self, place: nn.Module, key: str, value: Any) -> None:
-        """Set an attribute: a module, a parameter, a buffer or a plain one."""
-        for stored in registries(place):
-            if key in stored:
-                self._undo.append(partial(stored.__setitem__, key, stored[key]))
-                break
-        else:
-            attributes = vars(place)
-            if key in attributes:
-                self._undo.append(partial(attributes.__setitem__, key, attributes[key]))
-            else:
-                self._undo.append(lambda: delattr(place, key) if hasattr(place, key) else None)
+        """Set an attribute: a module, a parameter, a buffer, a plain one, or the class."""
+        self.touch(place)
         setattr(place, key, value)
-
-    def buffer(self, place: nn.Module, key: str, value: Tensor) -> None:
-        """Give a module a buffer that it may not have had."""
-        buffers = registries(place)[1]
-        if key in buffers:
-            self.set(place, key, value)
-        else:
-            self._undo.append(lambda: buffers.pop(key, None))
-            place.register_buffer(key, value)
-
-    def forget(self, place: nn.Module, key: str) -> None:
-        """Take a buffer away from a module."""
-        buffers = registries(place)[1]
-        self._undo.append(partial(buffers.__setitem__, key, buffers[key]))
-        del buffers[key]
-
-    def become(self, module: nn.Module, cls: type[nn.Module]) -> None:
-        """Give a module a subclass of its class."""
-        self._undo.append(partial(setattr, module, "__class__", module.__class__))
-        module.__class__ = cls
 
     def turn(self, name: str, new: nn.Module) -> None:
         """Let a module become what ``new`` is: of its class, with its parts, the old mode and hooks.
@@ -139,8 +120,7 @@ class Edits:
         copy_hooks(module, new.train(module.training))
         old = list(module.parameters())
         kept, known = {id(p) for p in new.parameters()}, {id(p) for p in old}
-        self.become(module, type(new))
-        self._undo.append(partial(object.__setattr__, module, "__dict__", module.__dict__))
+        self.set(module, "__class__", type(new))
         object.__setattr__(module, "__dict__", vars(new))
         self.follow(
             [p for p in old if id(p) not in kept], [p for p in new.parameters() if id(p) not in known]
@@ -237,6 +217,13 @@ class Edits:
         return [g for o in self.optimizers for g in o.param_groups if "param_names" in g]
 
 
+def optimizers_of(given: Any) -> list[Any]:
+    """One or several optimizers, or none, as a list."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Put Ctrl-C off until the end of the block, so that nothing stays half done.
@@ -255,6 +242,19 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if late and callable(handler):
             handler(*late[-1])
+
+
+def _put_back(
+    module: nn.Module, cls: type, attributes: Any, values: dict[str, Any], stored: list[dict[str, Any]]
+) -> None:
+    """Make a module what it was: its class, its attributes, and what it has registered, in the same order."""
+    attributes.clear()
+    attributes.update(values)
+    object.__setattr__(module, "__dict__", attributes)
+    object.__setattr__(module, "__class__", cls)
+    for registry, before in zip(registries(module), stored, strict=True):
+        registry.clear()
+        registry.update(before)
 
 
 def _set_data(parameter: nn.Parameter, value: Tensor, gradient: Tensor | None) -> None:

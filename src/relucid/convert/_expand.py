@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from relucid._torch import tree_leaves
 from relucid.convert._steps import Double, Read, Step
 from relucid.convert.conversion import Conversion
-from relucid.convert.flow import Flow, flow, is_within
-from relucid.convert.layout import Layout, UnsupportedOpError, channel_dims, display_name, propagate
-from relucid.convert.network import Layers, RecordedModel, feeding, select, suggestions
+from relucid.convert.errors import ConversionError
+from relucid.convert.flow import Flow, follow, is_within
+from relucid.convert.layout import Layout, channel_dims, display_name, propagate
+from relucid.convert.network import Layers, Note, RecordedModel, feeding, select, suggestions
 from relucid.convert.search import converted, delivered, largest_valid_subset
 from relucid.inspect.execution import Method, Node, Recording
 from relucid.nn import GeometricLayer
@@ -34,252 +35,172 @@ def expand(
 ) -> Conversion:
     """``to_crelu`` with mode="expand"; see there."""
     network = RecordedModel(model, example, call)
-    network.report.weighted, network.report.rectified = "its input has no new channels", "not chosen"
-    conversion = Expansion(network, layers).converted(tolerance, inplace)
-    return delivered(network, conversion, inplace, optimizer)
+    candidates, relus, obstacles = find_candidates(network, layers)
+    flows: list[Flow] = []
+
+    def attempt(names: list[str], left_out: Mapping[str, str]) -> Conversion:
+        chosen, dropped = {name: candidates[name] for name in names}, dict(left_out)
+        flows[:] = _followed(network, chosen, dropped)
+        reasons = obstacles | {relu: why for name, why in dropped.items() for relu in relus[name]}
+        readers = {name: (layout, name in one.carries) for one in flows for name, layout in one.reads.items()}
+        # The input of any other candidate has both phases already.
+        begun = {name for one in flows for layout in one.layouts.values() for name in layout.sites}
+        steps: list[Step] = [step for name, step in chosen.items() if name in begun]
+        steps += [Read(name, *read) for name, read in readers.items()]
+        notes: list[Note] = [(relu, "refused", reason) for relu, reason in reasons.items()]
+        for name, step in chosen.items():
+            if name in begun:
+                notes += [(relu, "changed", _done(step)) for relu in relus[name]]
+            else:
+                notes += [(relu, "kept", "its input has both phases already") for relu in relus[name]]
+        for name, (layout, carries) in readers.items():
+            kind = "" if layout.is_split else " of zero"
+            reason = "a filter for each phase" if carries else f"weights{kind} for the new channels"
+            if hasattr(network.modules[name], "weight"):
+                notes.append((name, "changed", reason))
+        changes = network.changes(notes, "its input has no new channels", "not chosen")
+        made = converted(network, steps, changes, tolerance=tolerance, inplace=inplace)
+        return replace(made, unchecked=(*made.unchecked, *_overflows(network, chosen.keys() & begun)))
+
+    def reaching(layer: str) -> set[str]:
+        """The candidates whose channels a layer reads, or something inside a module."""
+        reads = next((one.reads[layer] for one in flows if layer in one.reads), None)
+        if reads is not None:
+            return set(reads.sites)
+        if layer in candidates and not list(network.modules[layer].children()):
+            return {layer}
+        layouts = (pair for one in flows for pair in one.layouts.items())
+        return {site for node, layout in layouts if is_within(node.module, layer) for site in layout.sites}
+
+    return delivered(network, largest_valid_subset(candidates, attempt, reaching), inplace, optimizer)
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A module that is to give its units both phases."""
+def _overflows(network: RecordedModel, names: Collection[str]) -> list[str]:
+    """What may become of values that float16 cannot hold: relu(-x) is infinite where x is minus infinity."""
+    if not names or all(p.dtype != torch.float16 for p in network.model.parameters()):
+        return []
+    places = ", ".join(name for name in network.modules if name in names)
+    return [f"values below -65,504 at {places}: float16 has minus infinity for them, and outputs become NaN"]
 
-    module: str
-    is_activation: bool  #: whether it is the activation; otherwise a ReLU follows, and it returns both signs
-    dim: int  #: the dimension of the channels
-    relus: tuple[str, ...]  #: the rectifications, by the names of their operations
-    slopes: Tensor | None = None  #: (units,), below 0; None for ReLU
-    groups: int = 1
 
-    def layout(self, node: Node, dim: int) -> Layout:
-        """The layout of the value of ``node``, which has its channels in ``dim``."""
-        size = node.shape[dim]
-        groups = self.groups if size % self.groups == 0 else 1
-        origin = torch.arange(size).view(groups, -1)
-        below = torch.zeros(size) if self.slopes is None else self.slopes.expand(size)
-        scale = torch.cat((torch.ones_like(origin, dtype=torch.float64), -below.double().view(groups, -1)), 1)
-        return Layout(
-            dim, torch.cat((origin, origin), 1).flatten(), scale.flatten() + 0.0, frozenset([self.module])
+def _done(step: Double) -> str:
+    if not step.replace:
+        return f"CReLU: {step.name} returns both signs"
+    if len(step.slopes or ()) > 1:
+        slopes = (
+            "its slopes become factors in the weights that read it, and are not learned as slopes any more"
         )
+        return f"CReLU; {slopes}"
+    return "CReLU"
 
 
-class Expansion:
-    """The search for the modules that can give their units both phases."""
+def find_candidates(
+    network: RecordedModel, layers: Layers
+) -> tuple[dict[str, Double], dict[str, list[str]], dict[str, str]]:
+    """Find the modules that can give their units both phases.
 
-    def __init__(self, network: RecordedModel, layers: Layers) -> None:
-        self.network, self.report = network, network.report
-        self.dims = {recording: channel_dims(recording.nodes) for recording in network.recordings}
-        self.sites: dict[str, Candidate] = {}
-        self.obstacles: dict[str, str] = {}  # by rectification
-        for recording in network.evaluated:
-            self._find(recording)
-        for recording in network.trained:
-            self._find(recording, only_new=True)
-        self._choose(layers)
-        self.flows: list[Flow] = []
-
-    # Candidates
-
-    def _find(self, recording: Recording, *, only_new: bool = False) -> None:
-        """Find the module to change for every rectification."""
-        counts = self.network.counts
-        makers: dict[Node, str] = {}
+    Returns:
+        What to do to each; by module, the rectifications that it is for; and by rectification, why others stay.
+    """
+    candidates: dict[str, Double] = {}
+    relus: dict[str, list[str]] = {}
+    obstacles: dict[str, str] = {}
+    in_evaluation = {name for recording in network.evaluated for name in recording.calls_of}
+    for recording in network.recordings:
+        dims, makers = channel_dims(recording.nodes), dict[Node, str]()
         for call in recording.calls:
             if len(call.outputs) == 1:
                 makers.setdefault(call.outputs[0], call.module)  # the innermost module comes first
-        known = {name for r in self.network.evaluated for name in r.calls_of} if only_new else set()
-        for node in recording.nodes:
-            if node.kind is None or node.kind.doubled:
+        for node in (node for node in recording.nodes if _is_single(node)):
+            try:
+                step = _candidate(network, node, makers, dims)
+            except ConversionError as error:
+                obstacles.setdefault(node.name, str(error))
                 continue
-            site = self._site(node, makers, counts, self.dims[recording])
-            if isinstance(site, str):
-                self.obstacles.setdefault(node.name, site)
-            elif site.module not in known:
-                before = self.sites.get(site.module, site)
-                names = tuple(dict.fromkeys((*before.relus, *site.relus)))
-                self.sites[site.module] = replace(before, relus=names)
+            if recording in network.evaluated or step.name not in in_evaluation:
+                candidates.setdefault(step.name, step)
+                relus.setdefault(step.name, []).append(node.name)
+    names = {
+        node.name: (node.name, node.name.partition(":")[0], *feeding(node))
+        for recording in network.recordings
+        for node in recording.nodes
+        if _is_single(node)
+    }
+    chosen = select(names, layers, partial(suggestions, network))
+    candidates = {name: step for name, step in candidates.items() if not chosen.isdisjoint(relus[name])}
+    return candidates, relus, {relu: reason for relu, reason in obstacles.items() if relu in chosen}
 
-    def _site(
-        self, node: Node, makers: Mapping[Node, str], counts: Mapping[str, int], dims: Mapping[Node, int]
-    ) -> Candidate | str:
-        """The module to change for one rectification, or why there is none."""
-        kind = node.kind
-        assert kind is not None
-        if not kind.homogeneous:
-            places = " and ".join(f"{boundary:g}" for boundary in kind.boundaries)
-            return f"its units switch at {places}: CReLU keeps the two phases of one boundary, at 0"
-        if _is_masked(node):
-            return "minus infinity comes before it, of which weights of zero would make NaN"
-        dim = dims.get(node.rectified)
-        if dim is None:
-            return "it is not clear which dimension holds its channels"
-        modules, name = self.network.modules, makers.get(node)
-        activation = modules.get(name or "")
-        place = -1 if dim == len(node.shape) - 1 else dim
-        if name and activation is not None and kind_of(activation) is not None and counts[name] == 1:
-            slopes = _slopes(activation, kind, dim)
-            return slopes if isinstance(slopes, str) else Candidate(name, True, place, (node.name,), slopes)
-        if isinstance(modules.get(node.module), GeometricLayer):
-            return f"it is inside {node.module}: apply fuse first, and to_geometric afterwards"
-        if kind.below != 0:
-            return "it is a function or is called more than once: only a module of its own can be replaced"
-        value = node.rectified
-        while value not in makers and len(value.upstream) == 1 and _is_per_channel(value, dims):
-            value = value.upstream[0]
-        maker = makers.get(value)
-        if not maker or isinstance(modules[maker], torch.jit.ScriptModule):
-            what = "an input" if value.order < 0 else f"the value of {display_name(value)}"
-            what = "a sum" if value.op == "add" else what
-            return f"it rectifies {what}, which no module returns"
-        dim = dims.get(value, dim)
-        return Candidate(maker, False, -1 if dim == len(value.shape) - 1 else dim, (node.name,))
 
-    def _choose(self, layers: Layers) -> None:
-        """Keep the sites that ``layers`` names, by the rectification or by the layers that feed it."""
-        names = {
-            node.name: (node.name, node.name.partition(":")[0], *feeding(node))
-            for recording in self.network.recordings
-            for node in recording.nodes
-            if node.kind is not None and not node.kind.doubled
-        }
-        chosen = select(names, layers, partial(suggestions, self.network))
-        self.sites = {name: site for name, site in self.sites.items() if chosen & set(site.relus)}
-        self.obstacles = {relu: reason for relu, reason in self.obstacles.items() if relu in chosen}
+def _is_single(node: Node) -> bool:
+    return node.kind is not None and not node.kind.doubled
 
-    # Channels
 
-    def follow(self) -> None:
-        """Follow the new channels, and drop every site whose channels reach something that cannot take them."""
-        while True:
-            self.flows = [flow(r, self._starts(r), self.network.modules) for r in self.network.recordings]
-            dropped = self._stuck()
-            if not dropped:
-                return
-            for name, reason in dropped.items():
-                self._drop(name, reason)
+def _candidate(
+    network: RecordedModel, node: Node, makers: Mapping[Node, str], dims: Mapping[Node, int]
+) -> Double:
+    """The module to change for one rectification, and how; an error that says why there is none."""
+    kind = node.kind
+    assert kind is not None
+    if not kind.homogeneous:
+        places = " and ".join(f"{boundary:g}" for boundary in kind.boundaries)
+        raise ConversionError(
+            f"its units switch at {places}: CReLU keeps the two phases of one boundary, at 0"
+        )
+    if _is_masked(node):
+        raise ConversionError("minus infinity comes before it, of which weights of zero would make NaN")
+    dim = dims.get(node.rectified)
+    if dim is None:
+        raise ConversionError("it is not clear which dimension holds its channels")
+    modules, name = network.modules, makers.get(node)
+    activation = modules.get(name or "")
+    place = -1 if dim == len(node.shape) - 1 else dim
+    if name and activation is not None and kind_of(activation) is not None and network.counts[name] == 1:
+        return Double(name, place, slopes=_slopes(activation, kind, dim))
+    if isinstance(modules.get(node.module), GeometricLayer):
+        raise ConversionError(f"it is inside {node.module}: apply fuse first, and to_geometric afterwards")
+    if kind.below != 0:
+        raise ConversionError(
+            "it is a function or is called more than once: only a module of its own can be replaced"
+        )
+    value = node.rectified
+    while value not in makers and len(value.upstream) == 1 and is_per_channel(value, dims):
+        value = value.upstream[0]
+    maker = makers.get(value)
+    if not maker or isinstance(modules[maker], torch.jit.ScriptModule):
+        what = "an input" if value.order < 0 else f"the value of {display_name(value)}"
+        what = "a sum" if value.op == "add" else what
+        raise ConversionError(f"it rectifies {what}, which no module returns")
+    dim = dims.get(value, dim)
+    return Double(maker, -1 if dim == len(value.shape) - 1 else dim, replace=False)
 
-    def _starts(self, recording: Recording) -> dict[Node, Layout]:
-        """Where new channels begin in a recording."""
-        dims, starts = self.dims[recording], {}
+
+def _followed(network: RecordedModel, candidates: dict[str, Double], dropped: dict[str, str]) -> list[Flow]:
+    """Follow the new channels; candidates whose channels reach something that cannot take them are dropped."""
+    dims = {recording: channel_dims(recording.nodes) for recording in network.recordings}
+
+    def starts(recording: Recording) -> dict[Node, Layout]:
+        layouts = {}
         for call in recording.calls:
-            site = self.sites.get(call.module)
-            if site is not None and call.outputs:
+            step = candidates.get(call.module)
+            if step is not None and call.outputs:
                 node = call.outputs[0]
-                starts[node] = site.layout(node, dims.get(node, site.dim % max(len(node.shape), 1)))
-        return starts
+                dim = dims[recording].get(node, step.dim % max(len(node.shape), 1))
+                layouts[node] = step.layout(node.shape[dim], dim)
+        return layouts
 
-    def _stuck(self) -> dict[str, str]:
-        """The sites whose channels cannot be read everywhere, with the reasons."""
-        reasons: dict[str, str] = {}
-        before = dict(self.sites)
-        for layout, error in (stuck for flowed in self.flows for stuck in flowed.stuck):
-            for name in layout.sites & before.keys():
-                if error.groups and self._regroup(before[name], error.groups):
-                    reasons.setdefault("", "")  # nothing is dropped, but the channels have moved
-                else:
-                    reasons[name] = str(error)
-        reads: dict[str, Layout] = {}
-        for flowed in self.flows:
-            for name, layout in flowed.reads.items():
-                shared = self.network.shared(name)
-                apart = name in reads and not reads[name].equals(layout)
-                plain = any(name in other.unchanged for other in self.flows)
-                if shared or apart or plain:
-                    reason = f"the weights of {name} are also used elsewhere"
-                    reasons.update(dict.fromkeys(layout.sites & self.sites.keys(), reason))
-                reads[name] = layout
-        return reasons
+    def drop(name: str, reason: str) -> None:
+        del candidates[name]
+        dropped[name] = reason
 
-    def _regroup(self, site: Candidate, groups: int) -> bool:
-        """Let a site arrange its channels for a reader with groups; False if that does not help."""
-        if site.slopes is not None or site.groups % groups == 0:
+    def regroup(name: str, groups: set[int]) -> bool:
+        step = candidates[name]
+        together = math.lcm(step.groups, *groups)
+        if step.slopes is not None or together == step.groups:
             return False
-        self.sites[site.module] = replace(site, groups=math.lcm(self.sites[site.module].groups, groups))
+        candidates[name] = replace(step, groups=together)
         return True
 
-    def _drop(self, name: str, reason: str) -> None:
-        site = self.sites.pop(name, None)
-        for relu in () if site is None else site.relus:
-            self.obstacles[relu] = reason
-
-    # Steps
-
-    def converted(self, tolerance: float | None, inplace: bool) -> Conversion:
-        """The conversion at all sites that work."""
-        sites, obstacles = dict(self.sites), dict(self.obstacles)
-
-        def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
-            self.sites, self.obstacles = {name: sites[name] for name in names}, dict(obstacles)
-            for name, reason in dropped.items():
-                self.obstacles.update(dict.fromkeys(sites[name].relus, reason))
-            self.follow()
-            self._note()
-            return converted(self.network, self.steps(), tolerance=tolerance, inplace=inplace)
-
-        return largest_valid_subset(sites, attempt, self._reaching)
-
-    def _reaching(self, layer: str) -> set[str]:
-        """The sites whose channels a layer reads, or something inside a module."""
-        read, _ = self._readers().get(layer, (None, False))
-        if read is not None:
-            return set(read.sites)
-        if layer in self.sites and not list(self.network.modules[layer].children()):
-            return {layer}
-        return {
-            site
-            for flowed in self.flows
-            for node, layout in flowed.layouts.items()
-            if is_within(node.module, layer)
-            for site in layout.sites
-        }
-
-    def steps(self) -> list[Step]:
-        """Change the sites, and the layers that read their channels."""
-        steps: list[Step] = [
-            Double(
-                *(site.module, site.dim, site.groups),
-                slopes=None if site.slopes is None else tuple(site.slopes.tolist()),
-                replace=site.is_activation,
-            )
-            for site in self._doubled()
-        ]
-        return steps + [Read(name, layout, carries) for name, (layout, carries) in self._readers().items()]
-
-    def _readers(self) -> dict[str, tuple[Layout, bool]]:
-        return {name: (layout, name in f.carries) for f in self.flows for name, layout in f.reads.items()}
-
-    def _doubled(self) -> list[Candidate]:
-        """The sites whose channels begin there; the input of any other has both phases already."""
-        begun = {name for f in self.flows for layout in f.layouts.values() for name in layout.sites}
-        return [site for site in self.sites.values() if site.module in begun]
-
-    def _note(self) -> None:
-        self.report.forget()
-        for relu, reason in self.obstacles.items():
-            self.report.note(relu, "refused", reason)
-        begun = self._doubled()
-        for site in self.sites.values():
-            for relu in site.relus:
-                if site not in begun:
-                    self.report.note(relu, "kept", "its input has both phases already")
-                elif site.is_activation:
-                    self.report.note(relu, "changed", _done(site))
-                else:
-                    self.report.note(relu, "changed", f"CReLU: {site.module} returns both signs")
-        for name, (layout, carries) in self._readers().items():
-            kind = "" if layout.is_split else " of zero"
-            reason = "a filter for each phase" if carries else f"weights{kind} for the new channels"
-            module = self.network.modules[name]
-            if hasattr(module, "weight"):
-                self.report.note(name, "changed", reason, type(module).__name__)
-
-
-def _done(site: Candidate) -> str:
-    text = "CReLU"
-    if site.slopes is not None and len(site.slopes) > 1:
-        text += (
-            "; its slopes become factors in the weights that read it, and are not learned as slopes any more"
-        )
-    return text
+    return follow(network, starts, drop, regroup=regroup)
 
 
 def _is_masked(relu: Node) -> bool:
@@ -302,28 +223,27 @@ def _is_infinite(x: object) -> bool:
     return x == -math.inf
 
 
-def _is_per_channel(node: Node, dims: Mapping[Node, int]) -> bool:
+def is_per_channel(node: Node, dims: Mapping[Node, int]) -> bool:
     """Whether an operation treats all channels alike, so that both signs may come before it."""
     before = node.upstream[0]
     if before not in dims or node.has_weight:
         return False
     try:
         propagate(node, {before: Layout.same(before.shape[dims[before]], dims[before])})
-    except UnsupportedOpError:
+    except ConversionError:
         return False
     return True
 
 
-def _slopes(module: nn.Module, kind: Kind, dim: int) -> Tensor | str | None:
-    """The slope of each unit below its boundary, (units,) or (1,); None if it is 0; or why it is not known."""
+def _slopes(module: nn.Module, kind: Kind, dim: int) -> tuple[float, ...] | None:
+    """The slope of each unit below its boundary, or one for all; None if it is 0."""
     if isinstance(module, nn.RReLU):
-        return "in training, it draws a random slope for every entry, which weights cannot reproduce"
-    if kind.below == 0:
-        return None
+        raise ConversionError(
+            "in training, it draws a random slope for every entry, which weights cannot reproduce"
+        )
     if kind.below is not None:
-        return torch.tensor([kind.below], dtype=torch.float64)
+        return (kind.below,) if kind.below else None
     assert isinstance(module, nn.PReLU)
-    learned = module.weight.detach().double().cpu().flatten()
-    if len(learned) > 1 and dim != 1:
-        return f"its slopes belong to dimension 1, its units are in dimension {dim}"
-    return learned
+    if module.weight.numel() > 1 and dim != 1:
+        raise ConversionError(f"its slopes belong to dimension 1, its units are in dimension {dim}")
+    return tuple(module.weight.detach().double().tolist())

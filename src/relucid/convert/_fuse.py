@@ -14,14 +14,15 @@ from torch.nn.utils import parametrize
 
 from relucid._torch import has_hooks, unparametrized_class
 from relucid.convert._edits import Edits
+from relucid.convert._recipe import applied
 from relucid.convert._steps import Read, Step, signs_of
-from relucid.convert.conversion import Conversion, applied, conversion
+from relucid.convert.conversion import Conversion, conversion
 from relucid.convert.copies import aliased
 from relucid.convert.examples import Given
 from relucid.convert.flow import follow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.modules import Function
-from relucid.convert.network import RecordedModel
+from relucid.convert.network import Note, RecordedModel
 from relucid.convert.norms import is_fixed, layers_after, norm_after
 from relucid.convert.search import converted, delivered, largest_valid_subset
 from relucid.inspect.execution import Method, Recording
@@ -143,26 +144,19 @@ def fuse(
     )
     """
     network = RecordedModel(model, example, call, training=False)
-    report = network.report
-    report.weighted = report.rectified = "plain already"
-    plain = _Scales(network)
-    steps = plain.steps()
+    steps, plain = _plain(network)
     # Norms are looked for in the network that has plain layers already.
     between = applied(steps, aliased(model))
     folds = _folds(RecordedModel(between, example, call, training=False))
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
-        report.forget()
-        plain.note()
-        for name, reason in dropped.items():
-            report.note(name, "kept", reason, "norm")
-        for name in names:
-            _note(network, folds[name])
+        notes = [*plain, *((name, "kept", reason) for name, reason in dropped.items())]
+        notes += [_note(network, folds[name]) for name in names]
         chosen = [folds[name] for name in names]
         same = {fold.layer: fold.name for fold in chosen if fold.layer and fold.layout is None}
         moved = {step.name for step in steps} | {fold.layer for fold in chosen}
         return converted(
-            *(network, [*steps, *chosen]),
+            *(network, [*steps, *chosen], network.changes(notes, "plain already", "plain already")),
             same={name: same.get(name, "") for name in moved | same.keys()},
             probe=False,
             training=False,
@@ -176,85 +170,58 @@ def fuse(
     return delivered(network, fused)
 
 
-def _note(network: RecordedModel, fold: Fold) -> None:
-    """Report on a norm, by the names of the network as it was: a layer of a geometric one was not there."""
+def _note(network: RecordedModel, fold: Fold) -> Note:
+    """What becomes of a norm, by the names of the network as it was: a layer of a geometric one was not there."""
     if not fold.layer:
-        network.report.note(fold.name, "changed", "a batch norm of unit variance", "MeanNorm")
-        return
+        return fold.name, "changed", "a batch norm of unit variance"
     name = fold.layer if fold.layer in network.modules else fold.layer.removesuffix(".layer")
-    network.report.note(name, "changed", f"{fold.name} is folded into it")
+    return name, "changed", f"{fold.name} is folded into it"
 
 
-class _Scales:
-    """The geometric layers and parametrizations of a network, and where the scales of the layers go."""
+def _plain(network: RecordedModel) -> tuple[list[Step], list[Note]]:
+    """Make plain layers of geometric ones and of parametrized weights; the layers that read them take their scales."""
+    modules: Mapping[str, Any] = network.modules
+    layers = {name: Plain(name) for name, module in modules.items() if isinstance(module, GeometricLayer)}
+    notes: list[Note] = []
+    scales = {name: scale for name in layers if (scale := remaining_scale(modules[name])) is not None}
+    moving = dict(scales)
 
-    def __init__(self, network: RecordedModel) -> None:
-        self.network = network
-        self.parametrized = [n for n, m in network.modules.items() if parametrize.is_parametrized(m)]
-        self.layers = [n for n, m in network.modules.items() if isinstance(m, GeometricLayer)]
-        self.scales = {
-            name: scale
-            for name in self.layers
-            if (scale := remaining_scale(network.modules[name])) is not None
-        }
-        self.stuck: dict[str, str] = {}
-        # Scales that become a batch norm: dimensions of the value, and (channels,).
-        self.norms: dict[str, tuple[int, Tensor]] = {}
-        for name in [name for name in self.scales if has_hooks(network.modules[name])]:
-            self._keep(name, "hooks see its value")
-        self.flows = follow(network.recordings, self._starts, network.modules, self._keep, self.layers)
-
-    def note(self) -> None:
-        """Report on every layer that becomes plain, or cannot."""
-        report, modules = self.network.report, self.network.modules
-        for name, reason in self.stuck.items():
-            report.note(name, "kept", f"its scales cannot move on: {reason}", type(modules[name]).__name__)
-        for name in self.parametrized:
-            report.note(name, "changed", "plain weights", unparametrized_class(modules[name]).__name__)
-        for name in self.layers:
-            moved = "; its negative scales move into the layers that read it" if name in self.scales else ""
-            moved = "; its negative scales become a batch norm" if name in self.norms else moved
-            module: Any = modules[name]
-            report.note(name, "changed", f"plain {module.standard.__name__}{moved}", type(module).__name__)
-
-    def _keep(self, name: str, reason: str) -> None:
+    def keep(name: str, reason: str) -> None:
         """Leave the scales of a layer after it; without a norm for values of its shape, the layer stays geometric."""
-        values = [c.outputs[0] for r in self.network.recordings for c in r.calls if c.module == name]
-        scale = self.scales.pop(name)
-        module: Any = self.network.modules[name]
+        values = [c.outputs[0] for r in network.recordings for c in r.calls if c.module == name]
+        scale, module = moving.pop(name), modules[name]
         dims = {len(value.shape) for value in values}
         if len(dims) == 1 and dims <= NORMS.keys() and (module.spatial or dims == {2}):
-            self.norms[name] = dims.pop(), of_channels(scale, module.activation, values[0].shape[1])
+            phases = of_channels(scale, module.activation, values[0].shape[1])
+            layers[name] = Plain(name, tuple(phases.tolist()), dims.pop())
         else:
-            self.layers.remove(name)
-            self.stuck[name] = reason
+            del layers[name]
+            notes.append((name, "kept", f"its scales cannot move on: {reason}"))
 
-    def _starts(self, recording: Recording) -> dict[Any, Layout]:
-        dims, starts = channel_dims(recording.nodes), {}
-        for call in recording.calls:
-            scale = self.scales.get(call.module)
-            if scale is not None:
-                node = call.outputs[0]
-                module: Any = self.network.modules[call.module]
-                dim = len(node.shape) - 1 if module.spatial == 0 else dims.get(node, 1)
-                phases = of_channels(scale, module.activation, node.shape[dim])
-                starts[node] = Layout(dim, torch.arange(len(phases)), phases, frozenset([call.module]))
-        return starts
+    def starts(recording: Recording) -> dict[Any, Layout]:
+        dims, layouts = channel_dims(recording.nodes), {}
+        for call in (call for call in recording.calls if call.module in moving):
+            node, module = call.outputs[0], modules[call.module]
+            dim = len(node.shape) - 1 if module.spatial == 0 else dims.get(node, 1)
+            phases = of_channels(moving[call.module], module.activation, node.shape[dim])
+            layouts[node] = Layout(dim, torch.arange(len(phases)), phases, frozenset([call.module]))
+        return layouts
 
-    def steps(self) -> list[Step]:
-        """Make plain layers, and let those that read them take their scales."""
-        steps: list[Step] = [Plain(name) for name in self.parametrized]
-        for name in self.layers:
-            dims, scale = self.norms.get(name, (0, torch.empty(0)))
-            steps.append(Plain(name, tuple(scale.tolist()), dims))
-        reads = {name: layout for flowed in self.flows for name, layout in flowed.reads.items()}
-        return steps + [Read(self._inner(name), layout) for name, layout in reads.items()]
-
-    def _inner(self, name: str) -> str:
-        """The layer itself, where a module will be made of it and its activation."""
-        module: Any = self.network.modules[name]
-        has_activation = isinstance(module, GeometricLayer) and module.activation is not None
-        return f"{name}.layer" if has_activation and name in self.layers else name
+    for name in [name for name in moving if has_hooks(modules[name])]:
+        keep(name, "hooks see its value")
+    flows = follow(network, starts, keep, list(layers))
+    parametrized = [Plain(name) for name, module in modules.items() if parametrize.is_parametrized(module)]
+    notes += [(step.name, "changed", "plain weights") for step in parametrized]
+    for name, step in layers.items():
+        where = "become a batch norm" if step.scale else "move into the layers that read it"
+        moved = f"; its negative scales {where}" if name in scales else ""
+        notes.append((name, "changed", f"plain {modules[name].standard.__name__}{moved}"))
+    steps: list[Step] = [*parametrized, *layers.values()]
+    for name, layout in (read for one in flows for read in one.reads.items()):
+        # A module will be made of a layer and its activation.
+        inside = name in layers and modules[name].activation is not None
+        steps.append(Read(f"{name}.layer" if inside else name, layout))
+    return steps, notes
 
 
 def remaining_scale(layer: Any) -> Tensor | None:

@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from relucid._torch import registries
 from relucid.convert._edits import Edits
 from relucid.convert._renew import Revive
 from relucid.convert._steps import Step, step_of
 from relucid.convert.errors import ConversionError
+from relucid.convert.flow import is_within
 from relucid.printing import first_line
 
 RECIPE = "relucid_recipe"  # the buffer's name
@@ -26,8 +28,8 @@ Item = dict[str, Any]  # a step as plain values; "in" is the module that it was 
 def encoded(items: Sequence[Item]) -> Tensor:
     """The recipe as numbers from 0 to 255, which any floating-point format has, and which averages of copies keep.
 
-    >>> items_in(encoded([{"step": "Draw", "name": "0"}]).bfloat16())
-    [{'step': 'Draw', 'name': '0'}]
+    >>> items_in(encoded([{"step": "Draw", "name": "0", "half": True}]).bfloat16())
+    [{'step': 'Draw', 'name': '0', 'half': True}]
     """
     text = json.dumps(items, separators=(",", ":"), allow_nan=False).encode()
     return torch.frombuffer(bytearray(zlib.compress(text, 9)), dtype=torch.uint8).float()
@@ -73,11 +75,13 @@ def remember(edits: Edits, known: list[Item], steps: Iterable[Step]) -> None:
     """
     for name, module in edits.model.named_modules():
         if name and RECIPE in registries(module)[1]:
-            edits.forget(module, RECIPE)
+            edits.touch(module)
+            del registries(module)[1][RECIPE]
     items = known + [step.to_dict() for step in steps if not isinstance(step, Revive)]
     if items:
         like = next(edits.model.parameters(), torch.empty(0))
-        edits.buffer(edits.model, RECIPE, encoded(items).to(like.device))
+        edits.touch(edits.model)
+        edits.model.register_buffer(RECIPE, encoded(items).to(like.device))
 
 
 def step_from(item: Any, network: nn.Module, longest: int) -> tuple[nn.Module, Step]:
@@ -106,6 +110,54 @@ def step_from(item: Any, network: nn.Module, longest: int) -> tuple[nn.Module, S
         ) from None
 
 
+def applied(
+    steps: Iterable[Step], model: nn.Module, optimizers: Iterable[Optimizer] = (), *, others: bool = False
+) -> nn.Module:
+    """Change a network by steps, wholly or not at all.
+
+    Args:
+        steps: The changes, in order.
+        model: The network.
+        optimizers: What goes along.
+        others: Whether optimizers that were not given may have stepped its parameters.
+    """
+    steps = list(steps)
+    with Edits(model, optimizers, others=others) as edits:
+        take(steps, edits)
+    return model
+
+
+def take(steps: Sequence[Step], edits: Edits) -> None:
+    """Take steps, and leave the recipe with the network."""
+    model, known = edits.model, recipes_of(edits.model)
+    for step in steps:
+        _apply(step, edits)
+    for name in fast_layers(model, steps):
+        # Its fast path multiplies by the weights of its modules, whatever these have become.
+        edits.set(model.get_submodule(name), "activation_relu_or_gelu", 0)
+    remember(edits, known, steps)
+
+
+def fast_layers(model: nn.Module, steps: Iterable[Step]) -> list[str]:
+    """The transformer layers with a changed module inside."""
+    changed = [name for step in steps for name in (step.name, *step.modules)]
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.TransformerEncoderLayer) and any(is_within(step, name) for step in changed)
+    ]
+
+
+def _apply(step: Step, edits: Edits) -> None:
+    try:
+        step.apply(edits)
+    except ConversionError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        network, what = type(edits.model).__name__, f"{step.name}: {first_line(error)}"
+        raise ConversionError(f"{network} is not built as the conversion needs: {what}") from error
+
+
 @contextmanager
 def replayed(
     model: nn.Module, items: Sequence[Item], longest: int, optimizers: Iterable[Any] = ()
@@ -117,18 +169,5 @@ def replayed(
             inside, step = step_from(item, model, longest)
             if inside not in edits:
                 edits[inside] = stack.enter_context(Edits(inside, optimizers, others=True))
-            try:
-                step.apply(edits[inside])
-            except (
-                ArithmeticError,
-                AttributeError,
-                LookupError,
-                RuntimeError,
-                TypeError,
-                ValueError,
-            ) as error:
-                what = f"{step.name}: {first_line(error)}"
-                raise ConversionError(
-                    f"{type(model).__name__} is not built as the recipe needs: {what}"
-                ) from error
+            _apply(step, edits[inside])
         yield

@@ -105,6 +105,12 @@ class Revive(Step):
     units: Tensor
     entries: Mapping[str, Tensor] = field(default_factory=dict)  #: by parameter or buffer
     readers: Mapping[str, Tensor] = field(default_factory=dict)  #: by layer: its inputs that come from them
+    norms: tuple[str, ...] = ()  #: between the layer and the ReLU, the last one first
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The layer and the norms."""
+        return (self.name, *self.norms)
 
     def apply(self, edits: Edits) -> None:
         """Write them; the optimizers' state lets their first step be no longer than a living unit's."""

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from relucid import __version__
 from relucid._torch import storage_of
-from relucid.convert._edits import Edits, uninterrupted
+from relucid.convert._edits import Edits, optimizers_of, uninterrupted
 from relucid.convert._recipe import RECIPE, items_in, recipe_of, replayed
-from relucid.convert.errors import ArgumentError, ConversionError
+from relucid.convert.errors import ConversionError
 from relucid.extras import needed
 from relucid.files import replacing
 
@@ -46,11 +46,8 @@ def restore(model: Network, state_dict: Mapping[str, Any], *, optimizer: Any = N
     )
     """
     weights = _weights_in(state_dict, model)
-    optimizers = (
-        [] if optimizer is None else optimizer if isinstance(optimizer, list | tuple) else [optimizer]
-    )
     with uninterrupted():
-        with _prepared(model, weights, optimizers):
+        with _prepared(model, weights, optimizers_of(optimizer)):
             _check_fits(model, weights)
         model.load_state_dict(weights, strict=False)
     return model
@@ -73,7 +70,8 @@ def _prepared(model: nn.Module, weights: Mapping[str, Tensor], optimizers: Any) 
                 )
             stack.enter_context(replayed(inside, items[len(done) :], longest, optimizers))
             edits = stack.enter_context(Edits(inside))
-            edits.buffer(inside, RECIPE, weights[name].detach().clone())
+            edits.touch(inside)
+            inside.register_buffer(RECIPE, weights[name].detach().clone())
         return stack.pop_all()
 
 
@@ -111,7 +109,7 @@ def _weights_in(state: Any, model: nn.Module) -> dict[str, Tensor]:
     found = recipes or found
     if len(found) != 1:
         what = f"{len(found)} state dicts that might be meant: give one of them" if found else "no state dict"
-        raise ArgumentError(f"the checkpoint has {what}, such as checkpoint['model']")
+        raise ConversionError(f"the checkpoint has {what}, such as checkpoint['model']")
     weights, modules = _unprefixed(found[0]), dict(model.named_modules())
     paths = [name.removesuffix(f".{RECIPE}") for name in weights if name.endswith(f".{RECIPE}")]
     if len(paths) == 1 and paths[0] not in modules:  # that of a part, for a network that is this part
@@ -163,7 +161,7 @@ def load(directory: str | Path, model: Network) -> Network:
         from safetensors.torch import load_file
     file = Path(directory) / WEIGHTS
     if not is_saved(directory):
-        raise ArgumentError(
+        raise ConversionError(
             f"{directory} has no {WEIGHTS} of a conversion: give a directory that Conversion.save wrote"
         )
     kind = _written(file)["relucid"].partition(" ")[2]
@@ -187,4 +185,4 @@ def _written(file: Path) -> dict[str, str]:
         with safe_open(file, "pt") as opened:
             return opened.metadata() or {}
     except SafetensorError as error:
-        raise ArgumentError(f"{file} is damaged, or not a file of weights") from error
+        raise ConversionError(f"{file} is damaged, or not a file of weights") from error

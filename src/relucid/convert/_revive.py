@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,18 +12,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relucid._torch import BatchNormNd, ConvTransposeNd
-from relucid.convert._edits import Edits, uninterrupted
+from relucid.convert._edits import Edits, optimizers_of, uninterrupted
+from relucid.convert._recipe import applied
 from relucid.convert._renew import Revive, drawn, entries_of
-from relucid.convert._signature import signature
-from relucid.convert._units import Units, units_of
-from relucid.convert.conversion import Conversion, applied, conversion, optimizers_of
-from relucid.convert.copies import ResettableCopy, copied
+from relucid.convert._twins import signature
+from relucid.convert._units import units_of
+from relucid.convert.conversion import Conversion, conversion
+from relucid.convert.copies import copied, reverting
 from relucid.convert.difference import difference, tolerance_of
-from relucid.convert.errors import ArgumentError, ConversionError
-from relucid.convert.examples import batch_size
-from relucid.convert.flow import flow
+from relucid.convert.errors import ConversionError
+from relucid.convert.flow import follow
 from relucid.convert.layout import Layout, channel_dims
-from relucid.convert.network import RecordedModel
+from relucid.convert.network import Note, RecordedModel
 from relucid.convert.search import delivered, largest_valid_subset
 from relucid.inspect._statistics import NEEDED
 from relucid.inspect.batches import CalledParts, batches_for, inputs_in, joined
@@ -44,17 +44,6 @@ from relucid.printing import counted
 from relucid.randomness import seeded, users_own
 
 SAMPLES = 4096  # values per unit from which its boundary is placed
-
-
-@dataclass(frozen=True, eq=False)
-class Dead:
-    """The dead units behind one ReLU."""
-
-    relu: str
-    numbers: Tensor
-    alive: Tensor  #: (units,), the others
-    source: Units
-    columns: Mapping[str, Tensor] = field(default_factory=dict)  #: by layer: its inputs that come from them
 
 
 @conversion
@@ -140,44 +129,41 @@ def _revive(
     call: Method | None,
 ) -> Conversion:
     if not 0 < share < 1:
-        raise ArgumentError(f"share={share} must be between 0 and 1: of a unit's values, the part above 0")
+        raise ConversionError(f"share={share} must be between 0 and 1: of a unit's values, the part above 0")
     network = RecordedModel(model, example, call)
-    network.report.weighted, network.report.rectified = "reads no revived unit", "no unit is dead"
     batches = _batches(model, example if data is None else data, call)
     if (count := sum(map(inputs_in, batches))) < NEEDED:
-        raise ArgumentError(
+        raise ConversionError(
             f"{counted(count, 'input')} cannot show which units are dead: give data= with {NEEDED} or more"
         )
     dims = _dims(network)
     outputs, active = _run(network.copy, batches, dims, call)
-    network.copy.fresh()
     dead, reasons = _dead(network, active)
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
-        chosen = [dead[name] for name in names]
+        chosen = {name: dead[name] for name in names}
         trial = copied(model)
-        steps = _revived(trial, chosen, batches, share, call)
-        after, alive = _run(ResettableCopy(trial), batches, dims, call)
+        steps = _revived(trial, list(chosen.values()), batches, share, call)
+        after, alive = _run(trial, batches, dims, call)
         moved, relative = difference(outputs, after)
         if not relative <= tolerance_of(outputs):
             raise ConversionError(f"outputs would move by {moved:.2g}")
-        left_out = {
-            dead[name].relu: f"{counted(len(dead[name].numbers), 'dead unit')}, but {why}"
-            for name, why in dropped.items()
-        }
-        _note(network, chosen, alive, reasons | left_out)
+        left_out = {name: _but(len(dead[name].units), why) for name, why in dropped.items()}
+        notes = _notes(chosen, alive, reasons | left_out)
         size, nan = count_parameters(model), float("nan")
-        products = (network.outputs[0].multiply_adds // batch_size(network.examples[0]),) * 2
-        changes = network.report.changes()
+        changes = network.changes(notes, "reads no revived unit", "no unit is dead")
+        products = network.multiply_adds(trial)
         return Conversion(
             *(trial, changes, moved, relative, nan, (size, size), products, tuple(steps)),
             original=signature(model),
         )
 
     found = largest_valid_subset(dead, attempt)
-    for parameter, same in zip(found.model.parameters(), model.parameters(), strict=True):
-        parameter.requires_grad_(same.requires_grad)
     return delivered(network, found, inplace, optimizer) if inplace else found
+
+
+def _but(dead: int, why: str) -> str:
+    return f"{counted(dead, 'dead unit')}, but {why}"
 
 
 def _batches(model: nn.Module, data: Any, call: Method | None) -> list[Given]:
@@ -185,7 +171,9 @@ def _batches(model: nn.Module, data: Any, call: Method | None) -> list[Given]:
     if not isinstance(data, CalledParts):
         return list(batches_for(model, data, call))
     if "" not in data.batches:
-        raise ArgumentError(f"{type(model).__name__} itself was not called: give data=, and call= if need be")
+        raise ConversionError(
+            f"{type(model).__name__} itself was not called: give data=, and call= if need be"
+        )
     return list(data.batches[""])
 
 
@@ -193,7 +181,7 @@ def _batches(model: nn.Module, data: Any, call: Method | None) -> list[Given]:
 
 
 def _run(
-    net: ResettableCopy, batches: Iterable[Given], dims: Mapping[str, int], call: Method | None
+    net: nn.Module, batches: Iterable[Given], dims: Mapping[str, int], call: Method | None
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """The outputs on all data, and which units of each ReLU, (units,), have returned something other than 0."""
     outputs: list[Tensor] = []
@@ -204,17 +192,13 @@ def _run(
             units = (output != 0).movedim(dims[node.name], 0).flatten(1).any(1).cpu()
             active[node.name] = active.get(node.name, units) | units
 
-    model = net.fresh()
-    with running(model, call=call) as (run, _):
+    with reverting(net), running(net, call=call) as (run, _):
         for batch in batches:
             run(batch, None, observe)
-    model = net.fresh()
-    with in_mode(model, False), torch.no_grad():
+    with reverting(net), in_mode(net, False), torch.no_grad():
         for batch in batches:
             with seeded():
-                outputs += [
-                    x.clone() for x in tensors_in(called(model, batch, call)) if x.is_floating_point()
-                ]
+                outputs += [x.clone() for x in tensors_in(called(net, batch, call)) if x.is_floating_point()]
     return outputs, active
 
 
@@ -224,77 +208,64 @@ def _dims(network: RecordedModel) -> dict[str, int]:
     return {node.name: dim for node, dim in pairs if node.kind is not None}
 
 
-def _dead(network: RecordedModel, active: Mapping[str, Tensor]) -> tuple[dict[str, Dead], dict[str, str]]:
-    """The dead units of every ReLU by name, and why those of others cannot be revived."""
-    dead: dict[str, Dead] = {}
+def _dead(network: RecordedModel, active: Mapping[str, Tensor]) -> tuple[dict[str, Revive], dict[str, str]]:
+    """The dead units of every ReLU, with the layers that make and read them; and why those of others stay."""
+    dead: dict[str, Revive] = {}
     reasons: dict[str, str] = {}
     for recording in network.recordings:
-        for node in recording.nodes:
-            kind = node.kind
-            if (
-                kind is None
-                or kind.doubled
-                or kind.below != 0
-                or kind.boundaries[0] != 0
-                or node.name in dead
-            ):
-                continue
+        for node in (node for node in recording.nodes if node.name not in dead and _can_die(node)):
             alive = active.get(node.name)
             if alive is None or bool(alive.all()):
                 continue
-            numbers = (~alive).nonzero().flatten()
-            source = _source(network, recording, node)
-            if isinstance(source, str):
-                reasons[node.name] = f"{counted(len(numbers), 'dead unit')}, but {source}"
+            units = (~alive).nonzero().flatten()
+            try:
+                name, *norms = _source(network, recording, node)
+            except ConversionError as error:
+                reasons[node.name] = _but(len(units), str(error))
             else:
-                dead[node.name] = Dead(node.name, numbers, alive, source)
-    return _with_readers(network, dead, reasons), reasons
+                dead[node.name] = Revive(name, units, norms=tuple(norms))
 
+    def drop(relu: str, why: str) -> None:
+        reasons[relu] = _but(len(dead.pop(relu).units), why)
 
-def _source(network: RecordedModel, recording: Recording, node: Node) -> Units | str:
-    """The layer and norms of a ReLU's units, if they can be given other values."""
-    inside = network.modules.get(node.module)
-    if isinstance(inside, GeometricLayer):
-        known = network.shared(node.module) or network.counts[node.module] > 1
-        return f"{node.module} is used more than once" if known else Units(node.module)
-    source = units_of(network, recording, node)
-    if isinstance(source, str):
-        return source
-    layer: Any = network.modules[source.layer]
-    if isinstance(layer, ConvTransposeNd) and layer.groups > 1:
-        return f"{source.layer} is a transposed convolution with groups"
-    if len(source.norms) > 1 or not all(
-        isinstance(network.modules[n], BatchNormNd | MeanNorm) for n in source.norms
-    ):
-        return f"{source.norms[0]} computes the units from each other"
-    return source
-
-
-def _with_readers(network: RecordedModel, dead: dict[str, Dead], reasons: dict[str, str]) -> dict[str, Dead]:
-    """The dead units with the inputs of layers that read them; those whose readers cannot be changed are left out."""
-    known = dict(dead)
+    plain = [name for name, module in network.modules.items() if isinstance(module, GeometricLayer)]
     while True:
-        columns: dict[str, dict[str, Tensor]] = {name: {} for name in known}
+        flows = follow(network, lambda recording: _starts(network, recording, dead), drop, plain)
+        columns: dict[str, dict[str, Tensor]] = {relu: {} for relu in dead}
         obstacles: dict[str, str] = {}
-        for recording in network.recordings:
-            starts = _starts(network, recording, known)
-            plain = [name for name, module in network.modules.items() if isinstance(module, GeometricLayer)]
-            way = flow(recording, starts, network.modules, plain)
-            for layout, error in way.stuck:
-                obstacles |= dict.fromkeys(layout.sites & known.keys(), str(error))
-            for name, layout in way.reads.items():
-                if why := _unread(network, name):
-                    obstacles |= dict.fromkeys(layout.sites & known.keys(), why)
-                for site in layout.sites & known.keys():
-                    columns[site][name] = (layout.scale == 0).nonzero().flatten()
-        obstacles |= {n: "no layer reads it" for n in known if not columns[n] and n not in obstacles}
+        for name, layout in (read for one in flows for read in one.reads.items()):
+            if why := _unread(network, name):
+                obstacles |= dict.fromkeys(layout.sites, why)
+            for relu in layout.sites:
+                columns[relu][name] = (layout.scale == 0).nonzero().flatten()
+        obstacles |= {relu: "no layer reads it" for relu in dead if not columns[relu]}
         if not obstacles:
-            return {name: replace(one, columns=columns[name]) for name, one in known.items()}
-        for name, why in obstacles.items():
-            reasons[name] = f"{counted(len(known.pop(name).numbers), 'dead unit')}, but {why}"
+            return {relu: replace(step, readers=columns[relu]) for relu, step in dead.items()}, reasons
+        for relu, why in obstacles.items():
+            drop(relu, why)
 
 
-def _starts(network: RecordedModel, recording: Recording, dead: Mapping[str, Dead]) -> dict[Node, Layout]:
+def _can_die(node: Node) -> bool:
+    kind = node.kind
+    return kind is not None and not kind.doubled and kind.below == 0 and kind.boundaries[0] == 0
+
+
+def _source(network: RecordedModel, recording: Recording, node: Node) -> tuple[str, ...]:
+    """The layer and norms of a ReLU's units, if they can be given other values."""
+    if isinstance(network.modules.get(node.module), GeometricLayer):
+        if network.shared(node.module) or network.counts[node.module] > 1:
+            raise ConversionError(f"{node.module} is used more than once")
+        return (node.module,)
+    name, *norms = units_of(network, recording, node)
+    layer: Any = network.modules[name]
+    if isinstance(layer, ConvTransposeNd) and layer.groups > 1:
+        raise ConversionError(f"{name} is a transposed convolution with groups")
+    if len(norms) > 1 or not all(isinstance(network.modules[n], BatchNormNd | MeanNorm) for n in norms):
+        raise ConversionError(f"{norms[0]} computes the units from each other")
+    return (name, *norms)
+
+
+def _starts(network: RecordedModel, recording: Recording, dead: Mapping[str, Revive]) -> dict[Node, Layout]:
     """Where the values of dead units begin, as channels that nobody reads."""
     dims, starts = channel_dims(recording.nodes), {}
     for node in recording.nodes:
@@ -305,7 +276,7 @@ def _starts(network: RecordedModel, recording: Recording, dead: Mapping[str, Dea
         if isinstance(network.modules.get(node.module), GeometricLayer):
             value = next(c.outputs[0] for c in recording.calls if c.module == node.module)
         scale = torch.ones(node.shape[dims[node]], dtype=torch.float64)
-        scale[one.numbers] = 0.0
+        scale[one.units] = 0.0
         starts[value] = Layout(dims[node], torch.arange(len(scale)), scale, frozenset([node.name]))
     return starts
 
@@ -329,44 +300,33 @@ def _unread(network: RecordedModel, name: str) -> str:
 
 
 def _revived(
-    trial: nn.Module, chosen: Sequence[Dead], batches: Sequence[Given], share: float, call: Method | None
+    trial: nn.Module, chosen: Sequence[Revive], batches: Sequence[Given], share: float, call: Method | None
 ) -> list[Revive]:
     """Give dead units of a copy new values; return steps that do the same to the network."""
-    steps = []
     with Edits(trial) as edits:
-        for one in chosen:
+        for step in chosen:
             with users_own():
-                entries = _drawn(trial, one)
-            step = Revive(one.source.layer, one.numbers, entries, one.columns)
-            step.apply(edits)
-            steps.append(step)
+                entries = drawn(trial, step.sources, step.units)
+            scale = f"{step.name}.scale"
+            if scale in entries:  # does not follow from a draw
+                lengths = trial.get_parameter(scale).detach().abs()
+                alive = torch.ones(len(lengths), dtype=torch.bool).index_fill_(0, step.units, False)
+                if alive.any():
+                    entries[scale] = lengths[alive].mean().expand_as(entries[scale])
+            replace(step, entries=entries).apply(edits)
         _place(edits, chosen, batches, share, call)
-    return [
-        replace(step, entries=entries_of(trial, one.source.names, one.numbers))
-        for step, one in zip(steps, chosen, strict=True)
-    ]
-
-
-def _drawn(trial: nn.Module, one: Dead) -> dict[str, Tensor]:
-    """New entries; a scale that does not follow from a draw is that of the living units."""
-    entries = drawn(trial, one.source.names, one.numbers)
-    scale = f"{one.source.layer}.scale"
-    if scale in entries and one.alive.any():
-        living = trial.get_parameter(scale).detach()[one.alive].abs()
-        entries[scale] = living.mean().expand_as(entries[scale])
-    return entries
+    return [replace(step, entries=entries_of(trial, step.sources, step.units)) for step in chosen]
 
 
 @torch.no_grad()
 def _place(
-    edits: Edits, chosen: Sequence[Dead], batches: Sequence[Given], share: float, call: Method | None
+    edits: Edits, chosen: Sequence[Revive], batches: Sequence[Given], share: float, call: Method | None
 ) -> None:
     """Place the boundaries in one run: a layer that runs later already sees the new values of earlier ones."""
     model, handles = edits.model, []
     for one in chosen:
-        last = one.source.names[-1]
         hook: Callable[..., Any] = partial(_placed, edits, one, share)
-        handles.append(model.get_submodule(last).register_forward_hook(hook, prepend=True))
+        handles.append(model.get_submodule(one.sources[-1]).register_forward_hook(hook, prepend=True))
     try:
         with in_mode(model, False), seeded():
             for batch in joined([b for b in batches if isinstance(b, Arguments)]):
@@ -377,16 +337,18 @@ def _place(
             handle.remove()
 
 
-def _placed(edits: Edits, one: Dead, share: float, module: Any, args: tuple[Any, ...], output: Tensor) -> Any:
+def _placed(
+    edits: Edits, one: Revive, share: float, module: Any, args: tuple[Any, ...], output: Tensor
+) -> Any:
     """Place the boundaries of dead units, given the input of their layer or norm; return its new value."""
-    units = one.numbers.to(output.device)
+    units = one.units.to(output.device)
     if isinstance(
         module, GeometricLayer
     ):  # with a ReLU inside, its output does not show where the boundary is
         output = module._affine(args[0], module._weight(), None)
-    dim = 1 if len(one.source.norms) or not hasattr(module, "in_features") else output.dim() - 1
-    values = (args[0] if one.source.norms else output).movedim(dim, 0)[units].flatten(1).double()
-    if one.source.norms:
+    dim = 1 if len(one.norms) or not hasattr(module, "in_features") else output.dim() - 1
+    values = (args[0] if one.norms else output).movedim(dim, 0)[units].flatten(1).double()
+    if one.norms:
         mean = values.mean(1)
         values = values - mean.unsqueeze(1)
         if module.running_mean is not None:
@@ -400,7 +362,7 @@ def _placed(edits: Edits, one: Dead, share: float, module: Any, args: tuple[Any,
     shift = module.offset if isinstance(module, GeometricLayer) else module.bias
     if shift is not None:
         edits.write(shift, units, -values.quantile(1 - share, dim=1))
-    elif not one.source.norms and not isinstance(module, GeometricLayer):
+    elif not one.norms and not isinstance(module, GeometricLayer):
         # Without a bias, of two opposite rows the one that is active on more of the data.
         sign = torch.where((values > 0).double().mean(1) < 0.5, -1.0, 1.0).to(module.weight)
         at = (slice(None), units) if isinstance(module, ConvTransposeNd) else units
@@ -411,23 +373,18 @@ def _placed(edits: Edits, one: Dead, share: float, module: Any, args: tuple[Any,
     return module.forward(*args)
 
 
-def _note(
-    network: RecordedModel, chosen: Sequence[Dead], active: Mapping[str, Tensor], reasons: Mapping[str, str]
-) -> None:
-    """Report what became of all dead units."""
-    report = network.report
-    report.forget()
-    for relu, why in reasons.items():
-        report.note(relu, "refused", why)
-    for one in chosen:
-        still = int((~active[one.relu][one.numbers]).sum())
-        revived, layer = len(one.numbers) - still, one.source.layer
-        text = f"{counted(revived, 'dead unit')} of {layer} {'is' if revived == 1 else 'are'} alive"
+def _notes(
+    chosen: Mapping[str, Revive], active: Mapping[str, Tensor], reasons: Mapping[str, str]
+) -> list[Note]:
+    """What became of all dead units."""
+    notes: list[Note] = [(relu, "refused", why) for relu, why in reasons.items()]
+    for relu, step in chosen.items():
+        still = int((~active[relu][step.units]).sum())
+        revived = len(step.units) - still
+        text = f"{counted(revived, 'dead unit')} of {step.name} {'is' if revived == 1 else 'are'} alive"
         if still:
             text += f"; {still} stay dead: what they read hardly varies, or no bias can move them"
-        report.note(one.relu, "changed" if revived else "refused", text)
-        kind = type(network.modules[layer]).__name__
-        report.note(layer, "changed", f"{counted(len(one.numbers), 'unit')} drawn again", kind)
-        for name in one.columns:
-            kind = type(network.modules[name]).__name__
-            report.note(name, "changed", "weights of zero for revived units", kind)
+        notes.append((relu, "changed" if revived else "refused", text))
+        notes.append((step.name, "changed", f"{counted(len(step.units), 'unit')} drawn again"))
+        notes += [(name, "changed", "weights of zero for revived units") for name in step.readers]
+    return notes

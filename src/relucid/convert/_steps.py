@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -42,7 +42,7 @@ class Step:
     def check(self, before: nn.Module, after: nn.Module) -> float:
         """How far the changed module is from what it should be, as a share of what rounding allows; infinite if wrong.
 
-        It needs no example: random numbers reach units that are dead on every input. 0 if runs must tell.
+        It needs no example, and so covers units that are dead on every input. 0 if runs must tell.
         """
         return 0.0
 
@@ -75,6 +75,18 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
+def check_steps(steps: Iterable[Step], before: nn.Module, after: nn.Module) -> None:
+    """Compare the weights of every changed module with the old ones: units that no example reaches are seen, too."""
+    for step in steps:
+        try:
+            share = step.check(before.get_submodule(step.name), after.get_submodule(step.name))
+        except (AttributeError, RuntimeError, IndexError, TypeError) as error:
+            raise ConversionError(f"{step.name} is not what it should be: {error}") from error
+        if not share <= 1:
+            what = f"{step.name} would compute something else"
+            raise ConversionError(what, {step.name: what})
+
+
 @dataclass(frozen=True, eq=False)
 class Double(Step):
     """Both phases of every channel: CReLU in place of an activation, or a module that returns both signs."""
@@ -92,7 +104,7 @@ class Double(Step):
             edits.turn(self.name, CReLU(self.dim, paired=self.paired, groups=self.groups))
             return
         kind: Any = type(module)
-        edits.become(module, mixed(BothSigns, kind))
+        edits.set(module, "__class__", mixed(BothSigns, kind))
         for key, value in ("dim", self.dim), ("groups", self.groups), ("paired", self.paired):
             edits.set(module, f"signs_{key}", value)
 
@@ -100,6 +112,14 @@ class Double(Step):
     def modules(self) -> tuple[str, ...]:
         """The names of the modules whose own numbers change."""
         return (self.name,) if self.replace else ()
+
+    def layout(self, size: int, dim: int) -> Layout:
+        """The layout of the activation's value, which has ``size`` channels in a dimension: -slope for new ones."""
+        groups = self.groups if size % self.groups == 0 else 1
+        origin = torch.arange(size).view(groups, -1)
+        below = torch.tensor(self.slopes or (0.0,), dtype=torch.float64).expand(size).view(groups, -1)
+        scale = torch.cat((torch.ones_like(below), -below), 1).flatten() + 0.0
+        return Layout(dim, torch.cat((origin, origin), 1).flatten(), scale, frozenset([self.name]))
 
     def check(self, before: nn.Module, after: Any) -> float:
         """Compare the arguments, and the slopes of a PReLU, which a twin may have learned otherwise."""
@@ -171,7 +191,7 @@ class Read(Step):
 
     @torch.no_grad()
     def check(self, before: Any, after: Any) -> float:
-        """Compare W' v with W (C v) for a random v, where C makes the old channels of the new ones."""
+        """Compare every new column with the old one that it comes from."""
         pairs = zip(registries(before), registries(after), strict=True)
         named = all(mine.keys() == others.keys() for mine, others in pairs)
         if not named or differing_attribute(before, after, SIZES):
@@ -185,23 +205,28 @@ class Read(Step):
         if not equal(before.bias, after.bias):
             return math.inf
         if isinstance(before, ConvTransposeNd):
-            return (
-                float(not torch.equal(widened(before, self.layout, before.weight), after.weight)) and math.inf
-            )
-        return self._check_product(before.weight, after.weight, getattr(before, "groups", 1))
+            return 0.0 if torch.equal(widened(before, self.layout, before.weight), after.weight) else math.inf
+        same = self._is_widened(before.weight, after.weight, getattr(before, "groups", 1))
+        return 0.0 if same else math.inf
 
-    def _check_product(self, weight: Tensor, new: Tensor, groups: int) -> float:
-        generator = torch.Generator().manual_seed(0)
-        v = torch.randn(len(self.layout.origin), generator=generator, dtype=torch.float64)
-        old = torch.zeros(weight.shape[1] * groups, dtype=torch.float64)
-        old.index_add_(0, self.layout.origin, v * self.layout.scale)
-        # The last factor of the probe is one random number per place of a kernel.
-        places = torch.randn(weight.shape[2:].numel(), generator=generator, dtype=torch.float64)
-        gap = _product(weight, old, places, groups) - _product(new, v, places, groups)
-        size = _product(weight, old.abs(), places.abs(), groups, absolute=True)
-        copied = bool(((self.layout.scale == 0) | (self.layout.scale.abs() == 1)).all())
-        rounding = 1e-12 if copied else 4 * torch.finfo(weight.dtype).eps
-        return largest(gap.abs() / size.clamp(min=1e-300)) / rounding
+    def _is_widened(self, weight: Tensor, new: Tensor, groups: int) -> bool:
+        """Whether a new weight is W C, where C makes the old channels of the new ones; a block of rows at a time."""
+        if new.shape != (len(weight), len(self.layout.origin) // groups, *weight.shape[2:]):
+            return False
+        size = max(1, BLOCK // max(1, new.shape[1:].numel()))
+        scale = self.layout.scale.to(weight).view(groups, 1, -1, *[1] * (weight.dim() - 2))
+        parts = zip(
+            weight.unflatten(0, (groups, -1)),
+            new.unflatten(0, (groups, -1)),
+            self.layout.origin.view(groups, -1) % weight.shape[1],
+            scale,
+            strict=True,
+        )
+        return all(
+            torch.equal(rows[:, channels] * factor, wide)
+            for old, whole, channels, factor in parts
+            for rows, wide in zip(old.split(size), whole.split(size), strict=True)
+        )
 
     def _check_norm(self, before: nn.Module, after: nn.Module) -> float:
         """What a channel keeps: its own affine map."""
@@ -277,20 +302,6 @@ def _filters(module: Any, layout: Layout) -> tuple[Tensor, Tensor]:
     times = module.out_channels // module.groups
     origin = (layout.origin.view(-1, 1) * times + torch.arange(times)).flatten()
     return origin, (layout.scale != 0).repeat_interleave(times)
-
-
-def _product(weight: Tensor, x: Tensor, places: Tensor, groups: int, absolute: bool = False) -> Tensor:
-    """W or |W| times x in float64, through one block of memory: blocks from malloc would pile up."""
-    product = torch.empty(len(weight), dtype=torch.float64)
-    size = max(1, BLOCK // max(1, weight.shape[1:].numel()))
-    scratch = torch.empty(size, weight.shape[1:].numel(), dtype=torch.float64)
-    parts = zip(weight.unflatten(0, (groups, -1)), x.view(groups, -1), product.view(groups, -1), strict=True)
-    for block, values, into in parts:
-        probe = (values.view(-1, 1) * places).flatten()
-        for rows, y in zip(block.flatten(1).split(size), into.split(size), strict=True):
-            some = scratch[: len(rows)].copy_(rows)
-            torch.mv(some.abs_() if absolute else some, probe, out=y)
-    return product
 
 
 def largest(x: Tensor) -> float:

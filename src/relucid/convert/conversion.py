@@ -7,7 +7,7 @@ import inspect
 import math
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, ParamSpec
@@ -16,16 +16,13 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
-from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, is_compiled, is_sharded
-from relucid.convert._edits import Edits
-from relucid.convert._recipe import recipes_of, remember
+from relucid.convert._edits import optimizers_of
 from relucid.convert._restore import save
-from relucid.convert._signature import Signature
 from relucid.convert._steps import Step
-from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
-from relucid.convert.flow import is_within
+from relucid.convert._twins import Signature, apply_to
+from relucid.convert.errors import ConversionError, UnchangedWarning
 from relucid.nn import CReLU, GeometricLayer
 from relucid.nn.tracing import no_autocast
 from relucid.printing import Tabular, printable
@@ -115,54 +112,14 @@ class Conversion(Tabular):
 
         A twin has the classes, the names and the shapes that the network had: a target network, a moving average (also
         within `torch.optim.swa_utils.AveragedModel`), a new instance. What was verified is where channels go, which
-        does not depend on weights; every changed layer is compared with the twin's own on random numbers. Values that
+        does not depend on weights; every changed layer is compared, weight by weight, with the twin's own. Values that
         `revive` gave to units are not handed on.
 
         Args:
             twins: The networks; on an error none is changed.
             optimizer: One or several that train them.
         """
-        from relucid.convert._twins import apply_to
-
         apply_to(self.steps, self.original, twins, optimizers_of(optimizer))
-
-
-def applied(
-    steps: Iterable[Step], model: nn.Module, optimizers: Iterable[Optimizer] = (), *, others: bool = False
-) -> nn.Module:
-    """Change a network by steps, wholly or not at all.
-
-    Args:
-        steps: The changes, in order.
-        model: The network.
-        optimizers: What goes along.
-        others: Whether optimizers that were not given may have stepped its parameters.
-    """
-    steps = list(steps)
-    with Edits(model, optimizers, others=others) as edits:
-        take(steps, edits)
-    return model
-
-
-def take(steps: Sequence[Step], edits: Edits) -> None:
-    """Take steps, and leave the recipe with the network."""
-    model, known = edits.model, recipes_of(edits.model)
-    for step in steps:
-        step.apply(edits)
-    for name in fast_layers(model, steps):
-        # Its fast path multiplies by the weights of its modules, whatever these have become.
-        edits.set(model.get_submodule(name), "activation_relu_or_gelu", 0)
-    remember(edits, known, steps)
-
-
-def fast_layers(model: nn.Module, steps: Iterable[Step]) -> list[str]:
-    """The transformer layers with a changed module inside."""
-    changed = [name for step in steps for name in (step.name, *step.modules)]
-    return [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.TransformerEncoderLayer) and any(is_within(step, name) for step in changed)
-    ]
 
 
 Arguments = ParamSpec("Arguments")
@@ -179,13 +136,13 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
     def converted(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Conversion:
         given = signature.bind(*args, **kwargs).arguments
         if (tolerance := given.get("tolerance")) is not None and not tolerance >= 0:
-            raise ArgumentError(f"tolerance={tolerance} must be 0 or more")
+            raise ConversionError(f"tolerance={tolerance} must be 0 or more")
         _check_network(given["model"])
         _check_optimizers(given.get("optimizer"), given["model"], given.get("inplace", False))
         with seeded(), torch.inference_mode(False), no_autocast(given["model"]):
             try:
                 result = convert(*args, **kwargs)
-            except (ConversionError, ArgumentError):
+            except ConversionError:
                 raise
             except Exception as error:
                 name, what = type(given["model"]).__name__, f"{type(error).__name__}: {error}"
@@ -221,12 +178,12 @@ def _check_network(model: nn.Module) -> None:
     """Raise an error for what is not a network of modules that can be replaced."""
     name = type(model).__name__
     if isinstance(model, Mapping | list | tuple):
-        raise ArgumentError(
+        raise ConversionError(
             f"a network is an nn.Module, not a {name}: convert networks that share layers as one, an nn.ModuleDict of "
             "them with call=, a function of it and the inputs that uses them all"
         )
     if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a network is an nn.Module, not a {name}")
+        raise ConversionError(f"a network is an nn.Module, not a {name}")
     if isinstance(model, torch.jit.ScriptModule):
         raise ConversionError(f"{name} is compiled by TorchScript; convert the network that it was made from")
     for part, module in model.named_modules():
@@ -251,26 +208,21 @@ def _check_network(model: nn.Module) -> None:
         raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
 
 
-def optimizers_of(given: Any) -> list[Any]:
-    """One or several optimizers, or none, as a list."""
-    if given is None:
-        return []
-    return list(given) if isinstance(given, list | tuple) else [given]
-
-
 def _check_optimizers(given: Any, model: nn.Module, inplace: bool) -> None:
     """Refuse optimizers that cannot follow the conversion of this network."""
     for optimizer in optimizers_of(given):
         kind = type(optimizer).__name__
         if not hasattr(optimizer, "param_groups"):  # wrappers of other libraries have them
-            raise ArgumentError(f"optimizer must be one torch.optim.Optimizer or a list of them, not {kind}")
+            raise ConversionError(
+                f"optimizer must be one torch.optim.Optimizer or a list of them, not {kind}"
+            )
         if not inplace:
-            raise ArgumentError(
+            raise ConversionError(
                 "an optimizer can only follow a network that is converted in place: inplace=True"
             )
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not any(id(p) in trained for p in model.parameters()):
-            raise ArgumentError("the optimizer trains no parameter of this network; give the one that does")
+            raise ConversionError("the optimizer trains no parameter of this network; give the one that does")
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ConversionError(
                 f"{kind} keeps one history of all weights, which cannot follow: convert without it, then make a new one"

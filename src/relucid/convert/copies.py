@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from relucid._torch import storage_of
+from relucid._torch import registries, storage_of
 from relucid.convert.errors import ConversionError
 from relucid.nn import GeometricLayer
 
@@ -106,24 +107,31 @@ def _is_filled(cell: Any) -> bool:
         return False
 
 
-class ResettableCopy:
-    """A copy to be run: frozen, so that gradients flow to values and not to weights, and put back each time."""
+@contextmanager
+def reverting(model: nn.Module, *, freeze: bool = True) -> Iterator[nn.Module]:
+    """Let a copy be run; afterwards it has the buffers and modes of before.
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-        self._values = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
-        self._modes = {module: module.training for module in model.modules()}
-        self._trained = {name: p.requires_grad for name, p in model.named_parameters()}
-
-    def fresh(self, *, freeze: bool = True) -> nn.Module:
-        """The network with the buffers and modes that it had at first."""
-        for module, training in self._modes.items():
-            module.training = training
+    Args:
+        model: The copy.
+        freeze: Whether gradients flow to values alone, and not to weights.
+    """
+    modes = {module: module.training for module in model.modules()}
+    trained = {p: p.requires_grad for p in model.parameters()}
+    buffers = [(module, dict(registries(module)[1])) for module in modes]
+    with_copies = {id(b): b.clone() for _, them in buffers for b in them.values() if b is not None}
+    try:
+        for module, them in buffers:
+            registries(module)[1].update({key: with_copies.get(id(b)) for key, b in them.items()})
             if isinstance(module, GeometricLayer):
                 module.forget_weight()
-        for name, value in self._values:
-            path, _, leaf = name.rpartition(".")
-            setattr(self.model.get_submodule(path), leaf, value.clone())
-        for name, p in self.model.named_parameters():
-            p.requires_grad_(self._trained[name] and not freeze)
-        return self.model
+        for p in trained if freeze else ():
+            p.requires_grad_(False)
+        yield model
+    finally:
+        for module, them in buffers:
+            registries(module)[1].update(them)
+            module.training = modes[module]
+            if isinstance(module, GeometricLayer):
+                module.forget_weight()
+        for p, same in trained.items():
+            p.requires_grad_(same)

@@ -13,7 +13,7 @@ from relucid.convert._expand import expand
 from relucid.convert._halve import halve
 from relucid.convert._revive import revived_first
 from relucid.convert.conversion import Conversion, conversion
-from relucid.convert.errors import ArgumentError
+from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Given
 from relucid.convert.merge import merge
 from relucid.convert.network import Layers, RecordedModel
@@ -78,12 +78,12 @@ def to_crelu(
     )
     """
     if mode not in ("expand", "merge", "halve"):
-        raise ArgumentError(f"mode is 'expand', 'merge' or 'halve', not {mode!r}")
+        raise ConversionError(f"mode is 'expand', 'merge' or 'halve', not {mode!r}")
     if (revive or data is not None) and (mode != "expand" or not revive):
-        raise ArgumentError("revive is for mode='expand', and data for revive")
+        raise ConversionError("revive is for mode='expand', and data for revive")
     if mode == "halve":
         if tolerance is not None:
-            raise ArgumentError("mode='halve' keeps no outputs: it takes no tolerance")
+            raise ConversionError("mode='halve' keeps no outputs: it takes no tolerance")
         return halve(model, example, layers, call, inplace, optimizer)
     if mode == "merge":
         network = RecordedModel(model, example, call)

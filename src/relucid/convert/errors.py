@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 
-class ConversionError(Exception):
-    """A network cannot be converted, or its converted form would differ; the message says why.
+class ConversionError(ValueError):
+    """A network cannot be converted, its converted form would differ, or an argument is wrong; the message says why.
 
     Args:
         message: One sentence.
@@ -18,7 +18,3 @@ class ConversionError(Exception):
 
 class UnchangedWarning(UserWarning):
     """A conversion has changed no layer."""
-
-
-class ArgumentError(ValueError):
-    """An argument of a conversion is wrong; the network is not to blame."""

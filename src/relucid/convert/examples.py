@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from relucid._torch import tree_leaves, tree_map_only
-from relucid.convert.errors import ArgumentError
+from relucid.convert.errors import ConversionError
 from relucid.inspect.batches import example_for
 from relucid.inspect.execution import Arguments, Method
 
@@ -33,9 +33,9 @@ def examples_of(model: nn.Module, given: Any, call: Method | None = None) -> lis
         given = given if isinstance(given, list) and not _is_pair(given) else [given]
         calls = [example_for(model, tuple(x) if isinstance(x, list) else x, call) for x in given]
     except (TypeError, ValueError, StopIteration) as error:
-        raise ArgumentError(str(error) or "the example holds no batch") from error
+        raise ConversionError(str(error) or "the example holds no batch") from error
     if not calls:
-        raise ArgumentError("the list of examples is empty; give at least one")
+        raise ConversionError("the list of examples is empty; give at least one")
     examples = [(one.args, dict(one.kwargs)) for one in calls]
     for example in examples:
         _check(example)
@@ -53,10 +53,10 @@ def _check(example: Example) -> None:
     """Refuse an example on which every network would seem to compute the same."""
     tensors = [x for x in tree_leaves(example) if isinstance(x, Tensor)]
     if tensors and not any(x.numel() for x in tensors):
-        raise ArgumentError("the example has no elements; give a batch of at least one input")
+        raise ConversionError("the example has no elements; give a batch of at least one input")
     if any(bool((x.isnan() | x.isposinf()).any()) for x in tensors if x.is_floating_point()):
         # Negative infinity is what masks of attention are made of.
-        raise ArgumentError("the example holds NaN or infinity; give one of finite numbers")
+        raise ConversionError("the example holds NaN or infinity; give one of finite numbers")
 
 
 def sizes_of(example: Example) -> str:

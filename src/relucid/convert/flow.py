@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
-from relucid.convert.layout import Layout, UnsupportedOpError, display_name, propagate
+from relucid.convert.errors import ConversionError
+from relucid.convert.layout import Layout, display_name, propagate
 from relucid.inspect.execution import Call, Node, Recording
 from relucid.inspect.operations import BATCH_NORMS
 from relucid.nn import CReLU, GeometricLayer, GeometricLinear, MeanNorm
+
+if TYPE_CHECKING:
+    from relucid.convert.network import RecordedModel
 
 
 @dataclass(eq=False)
@@ -23,7 +28,8 @@ class Flow:
     reads: dict[str, Layout] = field(default_factory=dict)  #: by module: the new channels of its input
     carries: set[str] = field(default_factory=set)  #: depthwise convolutions that pass the new channels on
     unchanged: set[str] = field(default_factory=set)  #: modules that read channels as they were
-    stuck: list[tuple[Layout, UnsupportedOpError]] = field(default_factory=list)
+    #: channels that something cannot take, why, and in which module
+    stuck: list[tuple[Layout, str, str]] = field(default_factory=list)
     plain: frozenset[str] = frozenset()  #: geometric layers that will be plain ones
 
     def given(self, inputs: Iterable[Node]) -> dict[Node, Layout]:
@@ -34,7 +40,7 @@ class Flow:
                 layouts[node] = self.layouts[node]
             elif node.op == "overwritten":
                 for layout in self.given(node.inputs).values():
-                    self.stuck.append((layout, UnsupportedOpError("part of it is overwritten")))
+                    self.stuck.append((layout, "part of it is overwritten", node.module))
         return layouts
 
 
@@ -69,43 +75,61 @@ def flow(
         try:
             given = result.given(node.upstream if call is None else call.inputs)
             layout = _next(result, node, call, given, modules)
-        except UnsupportedOpError as reason:
-            result.stuck += [(one, reason) for one in given.values()]
+        except ConversionError as reason:
+            at = node.module if call is None else call.module
+            result.stuck += [(one, str(reason), at) for one in given.values()]
         if layout is None:
             layout = starts.get(value)
         if layout is not None:
             result.layouts[value] = layout
     for node in recording.outputs:
         if node in result.layouts:
-            result.stuck.append((result.layouts[node], UnsupportedOpError("the network returns it")))
+            result.stuck.append((result.layouts[node], "the network returns it", ""))
     for name in result.unchanged & result.reads.keys():
-        error = UnsupportedOpError(f"{name} also reads channels that do not change")
-        result.stuck.append((result.reads[name], error))
+        result.stuck.append((result.reads[name], f"{name} also reads channels that do not change", ""))
     return result
 
 
 def follow(
-    recordings: Iterable[Recording],
+    network: RecordedModel,
     starts: Callable[[Recording], Mapping[Node, Layout]],
-    modules: Mapping[str, nn.Module],
     drop: Callable[[str, str], None],
     plain: Collection[str] = (),
+    regroup: Callable[[str, set[int]], bool] = lambda name, groups: False,
 ) -> list[Flow]:
     """Follow the channels that change in every recording, without those that something cannot take.
 
     Args:
-        recordings: What the network executes.
-        starts: Where channels change, of what has not been dropped.
-        modules: The modules of the network.
+        network: What is executed.
+        starts: Where channels change in a recording, of what has not been dropped.
         drop: Takes the name of what cannot change, and why.
         plain: As in `flow`.
+        regroup: Takes the name of what convolutions with so many groups cannot read, and returns whether its channels
+            now have another order.
     """
     while True:
-        flows = [flow(recording, starts(recording), modules, plain) for recording in recordings]
-        stuck = {name: str(error) for one in flows for layout, error in one.stuck for name in layout.sites}
-        if not stuck:
+        flows = [
+            flow(recording, starts(recording), network.modules, plain) for recording in network.recordings
+        ]
+        dropped: dict[str, str] = {}
+        groups: dict[str, set[int]] = {}
+        for layout, reason, at in (stuck for one in flows for stuck in one.stuck):
+            module = network.modules.get(at)
+            for name in layout.sites:
+                dropped[name] = reason
+                groups.setdefault(name, set()).add(module.groups if isinstance(module, ConvNd) else 0)
+        moved = [name for name, numbers in groups.items() if 0 not in numbers and regroup(name, numbers)]
+        for name in moved:
+            del dropped[name]
+        reads: dict[str, Layout] = {}
+        for name, layout in (read for one in flows for read in one.reads.items()):
+            apart = name in reads and not reads[name].equals(layout)
+            if apart or network.shared(name) or any(name in one.unchanged for one in flows):
+                dropped |= dict.fromkeys(layout.sites, f"the weights of {name} are also used elsewhere")
+            reads[name] = layout
+        if not dropped and not moved:
             return flows
-        for name, reason in stuck.items():
+        for name, reason in dropped.items():
             drop(name, reason)
 
 
@@ -137,24 +161,24 @@ def _next(
     if not reads:
         return propagate(node, given)
     if others or module is None:
-        raise UnsupportedOpError(f"{name or display_name(node)} mixes it with other values")
+        raise ConversionError(f"{name or display_name(node)} mixes it with other values")
     passed = None
     if isinstance(module, BatchNormNd | MeanNorm):
         passed = _through_norm(module, layout, name)
     elif name not in result.plain and (
         not isinstance(module, nn.Linear | ConvNd) or not _is_own_weight(node, name)
     ):
-        raise UnsupportedOpError(
+        raise ConversionError(
             f"{name or type(module).__name__} reads it, and its weight is not that of a plain layer{_plainly(module)}"
         )
     elif layout.dim != 1 and not (
         isinstance(module, nn.Linear | GeometricLinear) and layout.dim == len(next(iter(given)).shape) - 1
     ):
-        raise UnsupportedOpError(f"{name} reads it along another dimension")
+        raise ConversionError(f"{name} reads it along another dimension")
     elif isinstance(module, ConvNd):
         passed = _through_groups(module, layout, name)
     if name in result.reads and not result.reads[name].equals(layout):
-        raise UnsupportedOpError(f"{name} reads two values that change differently")
+        raise ConversionError(f"{name} reads two values that change differently")
     result.reads[name] = layout
     if passed is not None and isinstance(module, ConvNd):
         result.carries.add(name)
@@ -182,13 +206,13 @@ def _is_own_weight(node: Node, name: str) -> bool:
 def _through_norm(module: BatchNormNd | MeanNorm, layout: Layout, name: str) -> Layout:
     """The layout after a norm: a batch norm takes over all scales, a mean norm passes them on."""
     if layout.dim != 1:
-        raise UnsupportedOpError(f"{name} normalizes it along another dimension")
+        raise ConversionError(f"{name} normalizes it along another dimension")
     if layout.is_split:
-        raise UnsupportedOpError(f"{name} would normalize both phases apart")
+        raise ConversionError(f"{name} would normalize both phases apart")
     if isinstance(module, MeanNorm) or layout.is_selection:
         return layout
     if module.weight is None:
-        raise UnsupportedOpError(f"{name} has no weights that could take its scales")
+        raise ConversionError(f"{name} has no weights that could take its scales")
     return replace(layout, scale=(layout.scale != 0).double())
 
 
@@ -209,5 +233,5 @@ def _through_groups(module: ConvNd, layout: Layout, name: str) -> Layout | None:
     new = len(layout.origin)
     blocks = layout.origin.div(size // groups, rounding_mode="floor")
     if new % groups or not torch.equal(blocks, torch.arange(groups).repeat_interleave(new // groups)):
-        raise UnsupportedOpError(f"{name} has {groups} groups, which cannot read it", groups)
+        raise ConversionError(f"{name} has {groups} groups, which cannot read it")
     return None

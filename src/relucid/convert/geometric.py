@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, ConvTransposeNd
-from relucid.convert._edits import Edits
+from relucid.convert._edits import Edits, optimizers_of
 from relucid.convert._steps import BLOCK, Step, largest, signs_of
-from relucid.convert.conversion import Conversion, Status, conversion, optimizers_of
+from relucid.convert.conversion import Conversion, Status, conversion
 from relucid.convert.examples import Given
 from relucid.convert.modules import plain_class
-from relucid.convert.network import Layers, RecordedModel, select
-from relucid.convert.norms import readers_of
+from relucid.convert.network import Layers, Note, RecordedModel, select
+from relucid.convert.norms import relu_after
 from relucid.convert.search import converted, delivered, largest_valid_subset
 from relucid.inspect.execution import Method, Node
 from relucid.nn import (
@@ -135,24 +135,22 @@ def to_geometric(
     kept 2 the output layer learns no features
     """
     network = RecordedModel(model, example, call)
-    report = network.report
-    report.weighted, report.rectified = "not chosen", "it stays outside the layers"
     products = {node.name: node for node in network.nodes if node.has_weight}
     names = select({name: (name.partition("#")[0],) for name in products}, layers)
-    chosen = _chosen(network, products, names, layers)
-    relus = {name: relu for name in chosen if (relu := _relu_after(network, name))}
+    chosen, left = _chosen(network, products, names, layers)
+    relus = {name: relu for name in chosen if (relu := relu_after(network, name))}
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
-        report.forget([*chosen, *relus.values()])
-        for name, reason in dropped.items():
-            report.note(name, "refused", reason)
+        notes: list[Note] = [*left, *((name, "refused", reason) for name, reason in dropped.items())]
         for name in names:
-            report.note(name, "changed", f"geometric{', with its ReLU inside' if name in relus else ''}")
+            notes.append((name, "changed", f"geometric{', with its ReLU inside' if name in relus else ''}"))
             if name in relus:
-                report.note(relus[name], "changed", f"inside {name}")
+                notes.append((relus[name], "changed", f"inside {name}"))
         steps = [Geometric(name, relus.get(name)) for name in names]
         same = {name: relus[name] for name in names if name in relus}
-        return converted(network, steps, same=same, sizes=False, tolerance=tolerance, inplace=inplace)
+        changes = network.changes(notes, "not chosen", "it stays outside the layers")
+        options: Any = {"same": same, "sizes": False, "tolerance": tolerance, "inplace": inplace}
+        return converted(network, steps, changes, **options)
 
     owners = {relu: name for name, relu in relus.items()}
     result = largest_valid_subset(chosen, attempt, lambda layer: {owners.get(layer, layer)})
@@ -174,8 +172,10 @@ def _warn_of_decay(model: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-def _chosen(network: RecordedModel, products: dict[str, Node], names: set[str], layers: Layers) -> list[str]:
-    """The layers to convert, in order; the others are reported."""
+def _chosen(
+    network: RecordedModel, products: Mapping[str, Node], names: set[str], layers: Layers
+) -> tuple[list[str], list[Note]]:
+    """The layers to convert, in order, and notes on the others."""
     followed: set[Node] = set()
     for node in reversed(network.nodes):
         if node.has_weight or node in followed:
@@ -185,20 +185,21 @@ def _chosen(network: RecordedModel, products: dict[str, Node], names: set[str], 
                 followed.add(before)
                 stack += before.upstream if before.op == "overwritten" else []
     chosen: dict[str, None] = {}
+    notes: list[Note] = []
     for label, node in products.items():
         name = label.partition("#")[0]
         if label not in names:
             continue
         obstacle = _obstacle(network, name, node)
         if obstacle is not None:
-            network.report.note(label, *obstacle)
+            notes.append((label, *obstacle))
         elif layers is None and node not in followed:
-            network.report.note(label, "kept", "the output layer learns no features")
+            notes.append((label, "kept", "the output layer learns no features"))
         elif name in chosen or label == name:
             chosen[name] = None
             if label != name:
-                network.report.note(label, "changed", "geometric")
-    return list(chosen)
+                notes.append((label, "changed", "geometric"))
+    return list(chosen), notes
 
 
 def _obstacle(network: RecordedModel, name: str, node: Node) -> tuple[Status, str] | None:
@@ -243,19 +244,6 @@ def _farthest(weight: Tensor, bias: Tensor | None) -> float:
     if bool((lengths == 0).any()):
         return math.inf
     return 0.0 if bias is None else float((bias.double().abs() / lengths).max())
-
-
-def _relu_after(network: RecordedModel, name: str) -> str | None:
-    """The ReLU that alone reads a module's value, if it is a module called once; None otherwise."""
-    readers = readers_of(network, name)
-    if (
-        readers is None
-        or len(readers) != 1
-        or not isinstance(network.modules.get(next(iter(readers))), nn.ReLU)
-    ):
-        return None
-    relu = next(iter(readers))
-    return relu if network.counts[relu] == 1 else None
 
 
 def _weights_of(layer: Any, size: int) -> Iterable[Tensor]:

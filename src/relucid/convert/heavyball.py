@@ -18,7 +18,7 @@ from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Given
 from relucid.convert.layout import ELEMENTWISE, LINEAR
 from relucid.convert.modules import Momentum, mixed
-from relucid.convert.network import RecordedModel
+from relucid.convert.network import Note, RecordedModel
 from relucid.convert.search import converted, delivered
 from relucid.inspect.execution import Call, Method, Node, Recording
 from relucid.inspect.operations import BATCH_NORMS
@@ -56,7 +56,7 @@ class HeavyBall(Step):
             edits.follow(parameters, list(new.parameters(recurse=False)), drop=False)
             return
         kind: Any = type(module)
-        edits.become(module, mixed(Momentum, kind))
+        edits.set(module, "__class__", mixed(Momentum, kind))
         edits.set(module, "steps", self.steps)
         betas = nn.Parameter(torch.zeros(len(self.steps), dtype=like.dtype, device=like.device))
         edits.add(module, "betas", betas, beside=parameters)
@@ -104,7 +104,6 @@ def to_heavy_ball(
     ['layer1.beta2', 'layer2.beta2', 'layer3.beta2']
     """
     network = RecordedModel(model, example, call)
-    network.report.weighted = network.report.rectified = "only sums change"
     stages = {name: steps for name in network.modules if (steps := _steps(network, name))}
     rules = [name for name, module in network.modules.items() if _is_residual_stage(module)]
     if not stages and not rules:
@@ -112,16 +111,15 @@ def to_heavy_ball(
             f"{type(model).__name__} has no nn.Sequential with two residual blocks y = f(x) + x of one shape in a row, "
             "called as a whole; blocks in an nn.ModuleList, or called one by one, cannot be changed without their code"
         )
-    for name, steps in stages.items():
-        kind = type(network.modules[name]).__name__
-        reason = f"beta (x_k - x_(k-1)) at blocks {', '.join(map(str, steps))}"
-        network.report.note(name, "changed", reason, kind)
-    for name in rules:
-        network.report.note(name, "changed", "beta1 and beta2 are learned", "Propagation")
-    changes = [HeavyBall(name, steps) for name, steps in stages.items()] + [HeavyBall(name) for name in rules]
-    return delivered(
-        network, converted(network, changes, tolerance=tolerance, inplace=inplace), inplace, optimizer
-    )
+    notes: list[Note] = [
+        (name, "changed", f"beta (x_k - x_(k-1)) at blocks {', '.join(map(str, steps))}")
+        for name, steps in stages.items()
+    ]
+    notes += [(name, "changed", "beta1 and beta2 are learned") for name in rules]
+    moves = [HeavyBall(name, positions) for name, positions in stages.items()] + [HeavyBall(n) for n in rules]
+    changes = network.changes(notes, "only sums change", "only sums change")
+    made = converted(network, moves, changes, tolerance=tolerance, inplace=inplace)
+    return delivered(network, made, inplace, optimizer)
 
 
 def _is_residual_stage(module: nn.Module) -> bool:

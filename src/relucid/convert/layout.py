@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from relucid.convert.errors import ConversionError
 from relucid.inspect.execution import Node
 from relucid.inspect.operations import AVERAGES, BATCH_NORMS, COPIES, PADS, RESHAPES, SLICES, UPSAMPLINGS
 
@@ -31,19 +32,6 @@ ELEMENTWISE = {
 }
 REDUCTIONS = {"mean", "sum", "amax", "max"}
 WORDS = {"add": "it is added to another value", "mul": "it is multiplied by another value"}
-
-
-class UnsupportedOpError(Exception):
-    """Changed channels reach an operation that cannot take them; the message says which.
-
-    Args:
-        reason: What it does with them.
-        groups: For a grouped convolution that could read them in another order: its groups.
-    """
-
-    def __init__(self, reason: str, groups: int = 0) -> None:
-        super().__init__(reason)
-        self.groups = groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,18 +102,16 @@ class Layout:
 
 
 def propagate(node: Node, given: Mapping[Node, Layout]) -> Layout:
-    """The layout of an operation's value, if it treats all channels alike; an `UnsupportedOpError` otherwise."""
+    """The layout of a value, if its operation treats all channels alike; or else a `ConversionError` that says why."""
     layout, dims = next(iter(given.values())), len(node.upstream[0].shape)
     if node.op == "cat":
         return _concatenated(node, given)
     if node.op == "stack":
         return _stacked(node, given)
     if len(node.upstream) > 1:
-        raise UnsupportedOpError(WORDS.get(node.op, f"{display_name(node)} combines it with another value"))
+        raise ConversionError(WORDS.get(node.op, f"{display_name(node)} combines it with another value"))
     if not _is_broadcast(node, layout.dim, dims):
-        raise UnsupportedOpError(
-            f"{display_name(node)} combines it with a tensor that has a value per channel"
-        )
+        raise ConversionError(f"{display_name(node)} combines it with a tensor that has a value per channel")
     if node.op in VIEWS:
         return _viewed(node, layout)
     if node.kind is not None:
@@ -136,12 +122,12 @@ def propagate(node: Node, given: Mapping[Node, Layout]) -> Layout:
         )
         known = node.op in LINEAR or positive
     if not known or (node.kind is not None and node.kind.doubled):
-        raise UnsupportedOpError(f"{display_name(node)} reads it")
+        raise ConversionError(f"{display_name(node)} reads it")
     if node.op in REDUCTIONS:
         return _reduced(node, layout)
     places = len(node.call[1][1]) // 2 if node.op == "constant_pad_nd" else _places(node.op)
     if layout.dim >= dims - places:
-        raise UnsupportedOpError(f"{display_name(node)} mixes its channels")
+        raise ConversionError(f"{display_name(node)} mixes its channels")
     return layout
 
 
@@ -201,13 +187,13 @@ def _viewed(node: Node, layout: Layout) -> Layout:
             which = range(dims) if len(args) < 2 else _listed(args[1])
             gone = {d % dims for d in which if shape[d % dims] == 1}
             if dim in gone:
-                raise UnsupportedOpError("squeeze drops its channels")
+                raise ConversionError("squeeze drops its channels")
             return layout.at(dim - sum(d < dim for d in gone))
         case "view" | "_unsafe_view" | "reshape" | "_reshape_alias":
             return _regrouped(layout, shape, node.shape)
     along = [d % dims for d in _cut(node)]
     if dim in along:
-        raise UnsupportedOpError(f"{display_name(node)} cuts its channels")
+        raise ConversionError(f"{display_name(node)} cuts its channels")
     return layout.at(dim - sum(d < dim for d in along)) if node.op in ("select", "unbind") else layout
 
 
@@ -225,11 +211,11 @@ def _regrouped(layout: Layout, shape: tuple[int, ...], out: tuple[int, ...]) -> 
             continue
         outer = [d for d in before if d < layout.dim]
         if len([d for d in after if out[d] > 1]) > 1:
-            raise UnsupportedOpError("a view splits its channels")
+            raise ConversionError("a view splits its channels")
         if math.prod(shape[d] for d in outer) > 1 and 0 in outer:
-            raise UnsupportedOpError("a view mixes its channels with the batch")
+            raise ConversionError("a view mixes its channels with the batch")
         if not after:
-            raise UnsupportedOpError("a view drops its channels")
+            raise ConversionError("a view drops its channels")
         at = next((d for d in after if out[d] > 1), after[-1])
         a = torch.arange(math.prod(shape[d] for d in outer)).view(-1, 1, 1)
         b = torch.arange(math.prod(shape[d] for d in before if d > layout.dim))
@@ -240,7 +226,7 @@ def _regrouped(layout: Layout, shape: tuple[int, ...], out: tuple[int, ...]) -> 
             origin=origin.flatten(),
             scale=layout.scale.view(-1, 1).expand_as(origin).flatten(),
         )
-    raise UnsupportedOpError("a view moves its channels")
+    raise ConversionError("a view moves its channels")
 
 
 def regrouping(shape: tuple[int, ...], out: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
@@ -273,7 +259,7 @@ def _reduced(node: Node, layout: Layout) -> Layout:
     which = args[1] if len(args) > 1 else None
     gone = set(range(dims)) if which in (None, []) else {d % dims for d in _listed(which)}
     if layout.dim in gone:
-        raise UnsupportedOpError(f"{display_name(node)} mixes its channels")
+        raise ConversionError(f"{display_name(node)} mixes its channels")
     kept = len(node.shape) == dims
     return layout if kept else layout.at(layout.dim - sum(d < layout.dim for d in gone))
 
@@ -291,7 +277,7 @@ def _concatenated(node: Node, given: Mapping[Node, Layout]) -> Layout:
     if any(layout.dim != dim for layout in layouts):
         if len(given) == len(set(parts)) and all(layout.equals(layouts[0]) for layout in layouts[1:]):
             return replace(layouts[0], sites=sites)
-        raise UnsupportedOpError("it is concatenated with other values along another dimension")
+        raise ConversionError("it is concatenated with other values along another dimension")
     origins, scales, before = [], [], 0
     for part in parts:
         if dim >= len(part.shape):  # torch allows an empty tensor of one dimension
@@ -307,7 +293,7 @@ def _stacked(node: Node, given: Mapping[Node, Layout]) -> Layout:
     """The layout that all stacked values have, with one more dimension."""
     layouts = list(given.values())
     if len(given) < len(set(node.inputs)) or not all(layout.equals(layouts[0]) for layout in layouts[1:]):
-        raise UnsupportedOpError("it is stacked with other values")
+        raise ConversionError("it is stacked with other values")
     dim = (node.call[1][1] if len(node.call[1]) > 1 else 0) % len(node.shape)
     sites = frozenset[str]().union(*(layout.sites for layout in layouts))
     return replace(layouts[0], dim=layouts[0].dim + (dim <= layouts[0].dim), sites=sites)
@@ -337,5 +323,5 @@ def _channel_dim(node: Node, dims: Mapping[Node, int]) -> int | None:
     move: Callable[[Node, Layout], Layout] = _viewed if node.op in VIEWS else _reduced
     try:
         return move(replace(node, inputs=(source,)), Layout(dim, torch.zeros(1), torch.ones(1))).dim
-    except UnsupportedOpError:
+    except ConversionError:
         return None

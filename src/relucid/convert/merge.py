@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -20,8 +20,8 @@ from relucid.convert.difference import tolerance_of
 from relucid.convert.errors import ConversionError
 from relucid.convert.flow import follow
 from relucid.convert.layout import Layout, channel_dims
-from relucid.convert.network import Layers, RecordedModel, feeding, select
-from relucid.convert.norms import is_plain, norm_after, readers_of
+from relucid.convert.network import Layers, Note, RecordedModel, feeding, select
+from relucid.convert.norms import is_plain, norm_after, relu_after
 from relucid.convert.search import converted
 from relucid.inspect.execution import Node, Recording
 from relucid.nn.affine import affine_after, affine_of
@@ -48,24 +48,6 @@ class Share(Step):
         edits.set(layer, "out_features" if isinstance(layer, nn.Linear) else "out_channels", len(weight))
 
 
-@dataclass(frozen=True)
-class Rectifier:
-    """A ReLU, the layer that it rectifies, and the norm between them."""
-
-    relu: str  #: the rectification, by the name of its operation
-    layer: str
-    norm: str | None
-    #: the ReLU's own module, called once; None if the module before it must return both signs
-    module: str | None
-
-    def folded(self, modules: Mapping[str, nn.Module]) -> tuple[Tensor, Tensor]:
-        """The weight and bias of the layer with the norm folded in."""
-        layer: Any = modules[self.layer]
-        if self.norm is not None:
-            return affine_after(layer, *affine_of(modules[self.norm]))
-        return layer.weight.detach().double(), bias_of(layer)
-
-
 def merge(
     network: RecordedModel,
     layers: Layers,
@@ -85,21 +67,43 @@ def merge(
         limit: The largest number of pairs.
         inplace: Whether the network itself is going to be changed.
     """
-    network.report.weighted, network.report.rectified = "its input has no merged channels", "not chosen"
-    rectifiers, obstacles = _rectifiers(network, layers)
+    doubles, relus, obstacles = _rectified(network, layers)
     distance = ROUNDING if tolerance is None else min(100 * tolerance, OPPOSITE)
     if tolerance is None:
         tolerance = max(tolerance_of(tape.outputs) for tape in network.outputs)
     pairs = sorted(
         (far, name, pair)
-        for name, rectifier in rectifiers.items()
-        for *pair, far in opposite_pairs(*rectifier.folded(network.modules), distance)
+        for name in doubles
+        for *pair, far in opposite_pairs(*_folded(network, name), distance)
     )[:limit]
 
     def attempt(count: int) -> Conversion | None:
-        chosen = {name: [pair for _, layer, pair in pairs[:count] if layer == name] for name in rectifiers}
+        notes: list[Note] = [(relu, "refused", reason) for relu, reason in obstacles.items()]
+        chosen = {name: [(i, j) for _, layer, (i, j) in pairs[:count] if layer == name] for name in doubles}
+        for name in (name for name, some in chosen.items() if not some):
+            notes.append(
+                (relus[name], "kept", f"no pair is opposite enough for a tolerance of {tolerance:g}")
+            )
+        chosen = {name: some for name, some in chosen.items() if some}
+
+        def drop(name: str, reason: str) -> None:
+            del chosen[name]
+            notes.append((relus[name], "refused", reason))
+
+        reads = _reads(network, chosen, drop)
+        steps: list[Step] = []
+        for name, some in chosen.items():
+            steps += [Fold(norm, name)] if (norm := norm_after(network, name)) else []
+            steps += [Share(name, tuple(some)), replace(doubles[name], paired=len(some))]
+            notes.append((relus[name], "changed", f"CReLU: {len(some)} pairs share a filter"))
+            notes.append((name, "changed", f"{len(some)} filters fewer"))
+        notes += [(read.name, "changed", "reads merged channels") for read in reads]
+        changes = network.changes(notes, "its input has no merged channels", "not chosen")
+        # Merged units are equal up to the tolerance only: outputs decide.
+        training = not any(isinstance(step, Fold) for step in steps)
+        options: Any = {"layers": False, "probe": False, "training": training, "inplace": inplace}
         try:
-            return _merged(network, rectifiers, chosen, dict(obstacles), tolerance, inplace)
+            return converted(network, [*steps, *reads], changes, tolerance=tolerance, **options)
         except ConversionError:
             if count == 0:
                 raise
@@ -113,105 +117,84 @@ def merge(
     return conversion
 
 
-def _merged(
+def _folded(network: RecordedModel, name: str) -> tuple[Tensor, Tensor]:
+    """The weight and bias of a layer with the norm after it folded in."""
+    layer: Any = network.modules[name]
+    if (norm := norm_after(network, name)) is not None:
+        return affine_after(layer, *affine_of(network.modules[norm]))
+    return layer.weight.detach().double(), bias_of(layer)
+
+
+def _reads(
     network: RecordedModel,
-    rectifiers: Mapping[str, Rectifier],
-    pairs: Mapping[str, Sequence[Sequence[int]]],
-    obstacles: dict[str, str],
-    tolerance: float,
-    inplace: bool,
-) -> Conversion:
-    """The network with these pairs of each layer merged, where whatever reads them can take it."""
-    modules = network.modules
-    layouts = {n: shared(*rectifiers[n].folded(modules), some)[2:4] for n, some in pairs.items() if some}
+    chosen: Mapping[str, Sequence[tuple[int, int]]],
+    drop: Callable[[str, str], None],
+) -> list[Read]:
+    """The changes of what reads merged channels; layers whose channels something cannot take are dropped."""
+    layouts = {name: shared(*_folded(network, name), some)[2:4] for name, some in chosen.items()}
 
-    def drop(name: str, reason: str) -> None:
-        del layouts[name]
-        obstacles[rectifiers[name].relu] = reason
+    def starts(recording: Recording) -> dict[Node, Layout]:
+        dims, starts = channel_dims(recording.nodes), {}
+        for name in chosen:
+            for call in recording.calls_of.get(norm_after(network, name) or name, []):
+                for node in (node for value in call.outputs for node in recording.readers.get(value, [])):
+                    starts[node] = Layout(dims.get(node, 1), *layouts[name], frozenset([name]))
+        return starts
 
-    flows = follow(
-        network.recordings, lambda recording: _starts(recording, rectifiers, layouts), modules, drop
-    )
-    steps: list[Step] = []
-    for name in layouts:
-        rectifier, dim = rectifiers[name], -1 if isinstance(modules[name], nn.Linear) else 1
-        if rectifier.norm is not None:
-            steps.append(Fold(rectifier.norm, name))
-        doubled = rectifier.module or rectifier.norm or name
-        steps.append(Share(name, tuple((i, j) for i, j in pairs[name])))
-        steps.append(Double(doubled, dim, paired=len(pairs[name]), replace=rectifier.module is not None))
-    readers = {name: layout for one in flows for name, layout in one.reads.items()}
-    steps += [Read(name, layout) for name, layout in readers.items()]
-
-    report = network.report
-    report.forget()
-    for relu, reason in obstacles.items():
-        report.note(relu, "refused", reason)
-    for name, rectifier in rectifiers.items():
-        if name in layouts:
-            report.note(rectifier.relu, "changed", f"CReLU: {len(pairs[name])} pairs share a filter")
-            report.note(name, "changed", f"{len(pairs[name])} filters fewer")
-        elif rectifier.relu not in obstacles:
-            report.note(
-                rectifier.relu, "kept", f"no pair is opposite enough for a tolerance of {tolerance:g}"
-            )
-    for name in readers:
-        report.note(name, "changed", "reads merged channels", type(modules[name]).__name__)
-    # Merged units are equal up to the tolerance only: outputs decide.
-    folded = any(rectifiers[name].norm is not None for name in layouts)
-    return converted(
-        network, steps, layers=False, probe=False, training=not folded, tolerance=tolerance, inplace=inplace
-    )
+    flows = follow(network, starts, drop)
+    return [
+        Read(name, layout) for name, layout in {n: x for one in flows for n, x in one.reads.items()}.items()
+    ]
 
 
-def _starts(
-    recording: Recording, rectifiers: Mapping[str, Rectifier], layouts: Mapping[str, tuple[Tensor, Tensor]]
-) -> dict[Node, Layout]:
-    dims, starts = channel_dims(recording.nodes), {}
-    for name, (origin, scale) in layouts.items():
-        for call in recording.calls_of.get(rectifiers[name].norm or name, []):
-            for node in (node for value in call.outputs for node in recording.readers.get(value, [])):
-                starts[node] = Layout(dims.get(node, 1), origin, scale, frozenset([name]))
-    return starts
+def _rectified(
+    network: RecordedModel, layers: Layers
+) -> tuple[dict[str, Double], dict[str, str], dict[str, str]]:
+    """The layers whose units can be merged.
 
-
-def _rectifiers(network: RecordedModel, layers: Layers) -> tuple[dict[str, Rectifier], dict[str, str]]:
-    """By layer, the ReLUs whose units can be merged; by ReLU, why those of others cannot."""
-    relus = {n.name: n for n in network.nodes if n.kind == KINDS["relu"]}
-    chosen = select({name: (name, *feeding(node)) for name, node in relus.items()}, layers)
-    rectifiers, obstacles = dict[str, Rectifier](), dict[str, str]()
-    for name in (name for name in relus if name in chosen):
-        rectifier = _rectifier(network, relus[name])
-        if isinstance(rectifier, str):
-            obstacles[name] = rectifier
+    Returns:
+        By layer, how both phases come about; its ReLU; and by ReLU, why the units of others cannot be merged.
+    """
+    nodes = {n.name: n for n in network.nodes if n.kind == KINDS["relu"]}
+    chosen = select({name: (name, *feeding(node)) for name, node in nodes.items()}, layers)
+    doubles: dict[str, Double] = {}
+    relus: dict[str, str] = {}
+    obstacles: dict[str, str] = {}
+    for relu, node in ((relu, node) for relu, node in nodes.items() if relu in chosen):
+        name, *others = feeding(node) or ("",)
+        layer = network.modules.get(name)
+        try:
+            if others or not is_plain(layer) or isinstance(layer, ConvTransposeNd):
+                raise ConversionError(
+                    "it does not rectify a linear or convolution layer, directly or after a norm"
+                )
+            doubles[name] = _double(network, name, layer)
+        except ConversionError as error:
+            obstacles[relu] = str(error)
         else:
-            rectifiers[rectifier.layer] = rectifier
-    return rectifiers, obstacles
+            relus[name] = relu
+    return doubles, relus, obstacles
 
 
-def _rectifier(network: RecordedModel, relu: Node) -> Rectifier | str:
-    """The layer that a ReLU rectifies, directly or after a norm; or why it cannot be merged."""
-    fed = feeding(relu)
-    layer = network.modules.get(fed[0]) if len(fed) == 1 else None
-    if not is_plain(layer) or isinstance(layer, ConvTransposeNd):
-        return "it does not rectify a linear or convolution layer, directly or after a norm"
-    name, counts, norm = fed[0], network.counts, norm_after(network, fed[0])
+def _double(network: RecordedModel, name: str, layer: Any) -> Double:
+    """How the units of a layer get both phases; an error that says why they cannot be merged."""
+    counts, norm = network.counts, norm_after(network, name)
     last = norm or name
     for recording in network.recordings:
         values = {node for call in recording.calls_of.get(last, []) for node in call.outputs}
         readers = [node for node in recording.nodes if values & set(node.upstream)]
         only = bool(readers) and all(n.kind == KINDS["relu"] for n in readers)
         if not only or values & set(recording.outputs):
-            return "something else reads the same filters, or comes between them and the ReLU"
+            raise ConversionError("something else reads the same filters, or comes between them and the ReLU")
     if counts[name] > 1 or network.shared(name):
-        return "its layer is used more than once"
+        raise ConversionError("its layer is used more than once")
     if norm is not None and _trains_apart(layer, network.modules[norm]):
-        return "its norm is trained and its weights are frozen, or the other way round"
+        raise ConversionError("its norm is trained and its weights are frozen, or the other way round")
     if isinstance(layer, ConvNd) and layer.groups > 1:
-        return "its filters are grouped, and groups must stay equal"
-    module, *others = readers_of(network, last) or {""}
-    is_module = not others and isinstance(network.modules.get(module), nn.ReLU) and counts[module] == 1
-    return Rectifier(relu.name, name, norm, module if is_module else None)
+        raise ConversionError("its filters are grouped, and groups must stay equal")
+    dim = -1 if isinstance(layer, nn.Linear) else 1
+    relu = relu_after(network, last)
+    return Double(last, dim, replace=False) if relu is None else Double(relu, dim)
 
 
 def _trains_apart(layer: Any, norm: nn.Module) -> bool:

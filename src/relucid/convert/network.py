@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,20 +13,22 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relucid._torch import ConvNd, tree_leaves
+from relucid._torch import ConvNd, registries, storage_of, tree_leaves
 from relucid.convert.conversion import Change, Status
-from relucid.convert.copies import ResettableCopy, aliased, check_closures, copied, tensors_of
-from relucid.convert.errors import ArgumentError, ConversionError
+from relucid.convert.copies import aliased, check_closures, copied, tensors_of
+from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Example, alternatives, batch_size, examples_of, sizes_of
 from relucid.convert.flow import is_within
 from relucid.convert.modules import equal
-from relucid.convert.tape import Counting, Tape, recorded
+from relucid.convert.tape import Tape, recorded
 from relucid.inspect import examine
-from relucid.inspect.execution import Arguments, Method, Node, Recording, function_of, running
+from relucid.inspect.execution import FACTORS, Arguments, Method, Node, Recording, function_of, running
+from relucid.nn import GeometricLayer
 from relucid.printing import first_line
 
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 Layers = str | Sequence[str] | None
+Note = tuple[str, Status, str]  # a layer, what became of it, and why
 
 
 class RecordedModel:
@@ -48,22 +50,20 @@ class RecordedModel:
         self.unchecked: tuple[str, ...] = ()  #: what could not be compared, and why
         self.outputs: list[Tape] = []  #: in evaluation, of each example
         check_closures(model)
-        self.copy = ResettableCopy(aliased(model))
+        self.copy = aliased(model)
         self.learned_on: Example | None = None
         self.trained: list[Recording] = []
-        with _unwritten(model):
-            self.evaluated = [self._evaluated(one) for one in self.examples]
-            self.small, self.small_tape, self.single = self._smaller()
-            if training:
-                self._learn()
+        self.evaluated = [self._evaluated(one) for one in self.examples]
+        self.small, self.small_tape, self.single = self._smaller()
+        if training:
+            self._learn()
         #: whether gradients are compared in evaluation, because the network cannot be run in training
         self.backward = training and self.learned_on is None
         if self.backward and self.small is not None:
             try:
-                self.small_tape = self._tape(self.small, backward=True)
+                self.small_tape = recorded(self.copy, self.small, call, training=False, backward=True)
             except Exception:  # a network that runs without gradients only
                 self.backward = False
-        self.report = Report(self)
 
     @property
     def recordings(self) -> list[Recording]:
@@ -94,6 +94,8 @@ class RecordedModel:
         tape = Tape()
         try:
             recording = self._recorded(example, tape, training=False)
+        except ConversionError:
+            raise
         except Exception as error:
             raise ConversionError(f"{self.name} does not take the example: {error}") from error
         case = f"in evaluation on {sizes_of(example)}"
@@ -115,26 +117,29 @@ class RecordedModel:
 
         def use(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
             given = {id(x) for x in tree_leaves((args, kwargs))} | {id(m) for m in model.modules()}
-            with Counting() as counter:
-                answer = function_of(model, self.call)(*args, **kwargs)
+            answer = function_of(model, self.call)(*args, **kwargs)
+            self._check_written(run.recorder)
             values.extend(tensors_of((answer, args, kwargs), given))
             tape.outputs = [x.detach().clone() for x in values]
             tape.others = [x for x in tree_leaves(answer) if isinstance(x, int | float | str)]
-            tape.multiply_adds = counter.products
             for module in model.modules():
                 values.extend(tensors_of(vars(module), given))
             return answer
 
-        with running(self.copy.fresh(freeze=False), training=training, call=use) as (run, calls):
+        with running(self.copy, training=training, call=use) as (run, calls):
             nodes = run(Arguments(*example), None)
             assert run.recorder is not None
             ends = tuple(node for node in run.recorder.nodes_of(values) if node.data)
             # The calls of a TorchScript network cannot be seen.
             return Recording(nodes, list(calls), ends if calls or self.call else ())
 
-    def _tape(self, example: Example, *, backward: bool = False, layers: bool = True) -> Tape:
-        """What the network computes in evaluation."""
-        return recorded(self.copy, example, self.call, training=False, backward=backward, layers=layers)
+    def _check_written(self, recorder: Any) -> None:
+        """Refuse a network that writes to its own weights as it runs; the recorder puts them back."""
+        for name, p in self.copy.named_parameters() if recorder.spoiled else ():
+            if not equal(recorder.spoiled.get(storage_of(p), p), p):
+                raise ConversionError(
+                    f"{self.name} writes to {name} in forward, so to run it would change it"
+                )
 
     def _smaller(self) -> tuple[Example | None, Tape | None, list[tuple[Example, Tape]]]:
         """A smaller example of another size with what layers return on it, and others with the outputs alone."""
@@ -142,7 +147,8 @@ class RecordedModel:
         for number, series in enumerate(alternatives(self.examples[0])):
             for other in series:
                 try:
-                    known.append((other, self._tape(other, layers=number == 0)))
+                    options: Any = {"training": False, "backward": False, "layers": number == 0}
+                    known.append((other, recorded(self.copy, other, self.call, **options)))
                     break
                 except Exception:  # the network does not take this size
                     continue
@@ -158,6 +164,8 @@ class RecordedModel:
             tape = Tape()
             try:
                 recording = self._recorded(example, tape, training=True)
+            except ConversionError:
+                raise
             except Exception as error:  # a batch norm refuses single values, a detector asks for targets
                 reason = reason or first_line(error)
                 continue
@@ -172,6 +180,53 @@ class RecordedModel:
             )
         if reason:
             self.unchecked = (f"training: {self.name} takes no example there ({reason})",)
+
+    def changes(self, notes: Iterable[Note], weighted: str, rectified: str) -> tuple[Change, ...]:
+        """What became of every rectification and every layer with weights.
+
+        One that is changed in one way and kept in another counts as changed.
+
+        Args:
+            notes: On some of them.
+            weighted: Why all other layers that ran are kept.
+            rectified: The same of rectifications.
+        """
+        order: tuple[Status, ...] = ("kept", "refused", "changed")
+        known: dict[str, tuple[Status, str]] = {}
+        for name, status, reason in notes:
+            before, reasons = known.get(name, (status, ""))
+            if reason not in reasons:
+                reasons = f"{reasons}; {reason}" if reasons and before == status else reason
+            if order.index(status) >= order.index(before):
+                known[name] = status, reasons
+        kinds: dict[str, str] = {}
+        for node in (node for node in self.nodes if node.has_weight or node.kind is not None):
+            kinds.setdefault(node.name, node.op)
+            known.setdefault(node.name, ("kept", weighted if node.has_weight else rectified))
+        for name, module in self.modules.items():
+            if name and isinstance(module, nn.Linear | ConvNd) and name not in self.counts.keys() | kinds:
+                known.setdefault(name, ("kept", "not used on the example"))
+        for name in known:
+            if (module := self.modules.get(name.partition("#")[0])) is not None:
+                kinds[name] = type(module).__name__
+        return tuple(
+            Change(name, kinds.get(name, ""), *known[name]) for name in dict.fromkeys((*kinds, *known))
+        )
+
+    def multiply_adds(self, converted: nn.Module) -> tuple[int, int]:
+        """Products of a weight and an input per example, in the network and in the converted one.
+
+        A weight is used at as many places as before, so that a layer's products grow as its weight does.
+        """
+        before = after = 0.0
+        sizes = [{n: _size(m) for n, m in net.named_modules()} for net in (self.model, converted)]
+        for node in self.evaluated[0].nodes:
+            products = _products(node)
+            own, new = (size.get(node.name.partition("#")[0], 0) for size in sizes)
+            before += products
+            after += products * new / own if own and new else products
+        count = batch_size(self.examples[0])
+        return round(before) // count, round(after) // count
 
     @functools.cached_property
     def counts(self) -> dict[str, int]:
@@ -216,68 +271,24 @@ class RecordedModel:
         }
 
 
-@contextmanager
-def _unwritten(model: nn.Module) -> Iterator[None]:
-    """Refuse a network that writes to its own weights as it runs, after putting them back."""
-    saved = [(name, p, p.detach().clone()) for name, p in model.named_parameters()]
-    written: list[str] = []
-    try:
-        yield
-    finally:
-        for name, p, value in saved:
-            if not equal(p, value):
-                p.data.copy_(value)
-                written.append(name)
-    if written:
-        raise ConversionError(
-            f"{type(model).__name__} writes to {written[0]} in forward, so to run it would change it"
-        )
+def _size(module: nn.Module) -> int:
+    """The number of weights of a plain or geometric layer; 0 for any other module."""
+    if isinstance(module, GeometricLayer):
+        return module.weight_shape.numel()
+    weight = registries(module)[0].get("weight") if isinstance(module, nn.Linear | ConvNd) else None
+    return 0 if weight is None else weight.numel()
 
 
-class Report:
-    """What became of every rectification and every layer with weights."""
-
-    def __init__(self, network: RecordedModel) -> None:
-        self._network = network
-        self._notes: dict[str, tuple[str, Status, str]] = {}
-        self.weighted, self.rectified = "not changed", "not changed"
-        self._used: dict[str, tuple[str, bool]] = {}  # by name: the kind, and whether it has weights
-        for node in network.nodes:
-            if node.has_weight or node.kind is not None:
-                self._used.setdefault(node.name, (self._kind(node), node.has_weight))
-
-    def _kind(self, node: Node) -> str:
-        module = self._network.modules.get(node.name.partition("#")[0])
-        return node.op if module is None else type(module).__name__
-
-    def note(self, name: str, status: Status, reason: str, kind: str = "") -> None:
-        """Report on a layer; one that is changed in one way and kept in another counts as changed."""
-        order: tuple[Status, ...] = ("kept", "refused", "changed")
-        known, before, reasons = self._notes.get(name, (kind, status, ""))
-        if reason not in reasons:
-            reasons = f"{reasons}; {reason}" if reasons and before == status else reason
-        if order.index(status) >= order.index(before):
-            self._notes[name] = known, status, reasons
-
-    def forget(self, names: Iterable[str] | None = None) -> None:
-        """Drop the notes on some layers, by default all, before another attempt."""
-        for name in list(self._notes) if names is None else names:
-            self._notes.pop(name, None)
-
-    def changes(self) -> tuple[Change, ...]:
-        """Everything that was reported; layers without a note are kept, those that did not run too."""
-        changes = []
-        for name, (kind, is_weight) in self._used.items():
-            otherwise = self.weighted if is_weight else self.rectified
-            _, status, reason = self._notes.get(name, (kind, "kept", otherwise))
-            changes.append(Change(name, kind, status, reason))
-        others = {name: note for name, note in self._notes.items() if name not in self._used}
-        changes += [Change(name, *note) for name, note in others.items()]
-        used = self._network.counts.keys() | self._used
-        for name, module in self._network.modules.items():
-            if name and isinstance(module, nn.Linear | ConvNd) and name not in used:
-                changes.append(Change(name, type(module).__name__, "kept", "not used on the example"))
-        return tuple(changes)
+def _products(node: Node) -> int:
+    """How many products of a weight and an input an operation computes."""
+    if node.op not in ("convolution", "mm", "addmm"):
+        return 0
+    factor = node.call[1][FACTORS[node.op][1]]
+    shape = factor.shape if isinstance(factor, Tensor) else node.inputs[-1].shape
+    if node.op != "convolution":
+        return math.prod(node.shape) * shape[0]
+    places = node.upstream[0].shape if node.call[1][6] else node.shape
+    return math.prod(places) * math.prod(shape[1:])
 
 
 def select(
@@ -292,7 +303,7 @@ def select(
     known = {name for aliases in names.values() for name in aliases}
     if layers == "auto":
         if suggested is None:
-            raise ArgumentError(
+            raise ConversionError(
                 "layers='auto' is for to_crelu with mode='expand', the only conversion that examine suggests; "
                 "give names or globs, or leave layers out for all of them"
             )
@@ -304,7 +315,7 @@ def select(
         }
         if not matching:
             there_are = ", ".join(sorted(known)) or "none"
-            raise ArgumentError(
+            raise ConversionError(
                 f"no layer that can be converted is named {pattern!r}; there are: {there_are}"
             )
         chosen |= matching

@@ -48,6 +48,13 @@ def readers_of(network: RecordedModel, name: str) -> set[str] | None:
     return readers
 
 
+def relu_after(network: RecordedModel, name: str) -> str | None:
+    """The ReLU that alone reads a module's value, if it is a module called once; None otherwise."""
+    reader, *others = readers_of(network, name) or {""}
+    is_relu = isinstance(network.modules.get(reader), nn.ReLU)
+    return reader if is_relu and not others and network.counts[reader] == 1 else None
+
+
 def _is_bare(call: Call) -> bool:
     """Whether a layer or norm returns what it computes: no hook, and no forward of a subclass, comes after it."""
     value = call.outputs[0] if call.outputs else None
@@ -87,7 +94,7 @@ def layers_after(network: RecordedModel, norms: Iterable[str]) -> dict[str, tupl
             factor = torch.full((node.shape[dim],), 2.0, dtype=torch.float64)
             starts[node] = Layout(dim, torch.arange(len(factor)), factor, frozenset([norm]))
     way = flow(recording, starts, network.modules)
-    stopped = {norm for layout, _ in way.stuck for norm in layout.sites}
+    stopped = {norm for layout, *_ in way.stuck for norm in layout.sites}
     stopped |= {
         n for node, layout in way.layouts.items() if node.op.startswith(SHIFTED) for n in layout.sites
     }

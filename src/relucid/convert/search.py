@@ -4,40 +4,29 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from torch import nn
-
-from relucid.convert._edits import uninterrupted
-from relucid.convert._signature import signature
-from relucid.convert._steps import Step
-from relucid.convert.conversion import Conversion, applied, fast_layers, optimizers_of
-from relucid.convert.copies import ResettableCopy, aliased, separate
+from relucid.convert._edits import optimizers_of, uninterrupted
+from relucid.convert._recipe import applied, fast_layers
+from relucid.convert._steps import Double, Step, check_steps
+from relucid.convert._twins import signature
+from relucid.convert.conversion import Change, Conversion
+from relucid.convert.copies import aliased, separate
+from relucid.convert.difference import difference
 from relucid.convert.errors import ConversionError
-from relucid.convert.examples import batch_size
 from relucid.convert.network import RecordedModel
 from relucid.convert.structure import check_structure
 from relucid.convert.tape import recorded
-from relucid.convert.verify import Comparison
+from relucid.convert.verify import check
 from relucid.models import count_parameters
 from relucid.printing import first_line
-
-
-def check_steps(steps: Iterable[Step], before: nn.Module, after: nn.Module) -> None:
-    """Compare every changed module with the old one on a random input: units that no example reaches are seen, too."""
-    for step in steps:
-        try:
-            share = step.check(before.get_submodule(step.name), after.get_submodule(step.name))
-        except (AttributeError, RuntimeError, IndexError, TypeError) as error:
-            raise ConversionError(f"{step.name} is not what it should be: {error}") from error
-        if not share <= 1:
-            what = f"{step.name} would compute something else"
-            raise ConversionError(what, {step.name: what})
 
 
 def converted(
     network: RecordedModel,
     steps: Sequence[Step],
+    changes: tuple[Change, ...],
     *,
     same: Mapping[str, str] | None = None,
     sizes: bool = True,
@@ -52,51 +41,50 @@ def converted(
     Args:
         network: The original.
         steps: The changes.
+        changes: What to report.
         same: By module of the result, the one of the original that returns the same; by default its namesake.
         sizes: Whether the change depends on the size of an input, so that others must be tried.
         layers: Whether layers are compared one by one; otherwise outputs alone.
-        probe: Whether steps check what they did by random numbers; not if several change one module.
+        probe: Whether steps check the weights that they made; not if several change one module.
         training: Whether to compare in training, too.
         tolerance: The largest relative difference of outputs.
         inplace: Whether the network itself is going to be changed, so that hooks of its parameters stay.
     """
     if layers and network.wide is not None:
         options: Any = {"sizes": sizes, "probe": probe, "training": training, "tolerance": tolerance}
-        converted(network.wide, steps, same=same, **options)
+        converted(network.wide, steps, (), same=same, **options)
     trial = applied(steps, aliased(network.model))
-    copy = ResettableCopy(trial)
-    comparison = Comparison(copy, network.call, same, layers=layers, tolerance=tolerance)
+    compare: Any = partial(check, trial, call=network.call, same=same, layers=layers, tolerance=tolerance)
+    runs = []
     if network.small is not None and network.small_tape is not None and sizes:
-        comparison.check(network.small, network.small_tape, backward=network.backward)
-    copy.fresh(freeze=False)
+        runs.append(compare(network.small, network.small_tape, backward=network.backward))
     changed = [*(name for step in steps for name in step.modules), *fast_layers(trial, steps)]
     check_structure(network.model, trial, changed, hooks=not inplace)
     if probe:
         check_steps(steps, network.model, trial)
     if training and network.learned_on is not None:
-        before = recorded(
-            *(network.copy, network.learned_on, network.call),
-            training=True,
-            backward=True,
-            also=comparison.same.values(),
-        )
-        comparison.check(network.learned_on, before, training=True, backward=True)
+        options = {"training": True, "backward": True}
+        doubled = {step.name for step in steps if isinstance(step, Double)}
+        kept: Any = {"also": (same or {}).values(), "without": doubled}
+        before = recorded(network.copy, network.learned_on, network.call, **kept, **options)
+        runs.append(compare(network.learned_on, before, **options))
         del before
     for example, tape in network.single if sizes else ():
-        comparison.check(example, tape)
-    whole = [comparison.check(*pair) for pair in zip(network.examples, network.outputs, strict=True)]
-    copy.fresh(freeze=False)
-    size = batch_size(network.examples[0])
+        compare(example, tape)
+    whole = [
+        difference(tape.outputs, compare(example, tape).outputs)
+        for example, tape in zip(network.examples, network.outputs, strict=True)
+    ]
     return Conversion(
         trial,
-        network.report.changes(),
-        max(error for error, *_ in whole),
-        max(relative for _, relative, _ in whole),
-        comparison.largest[1],
+        changes,
+        max(error for error, _ in whole),
+        max(relative for _, relative in whole),
+        max((far for run in runs for far in run.gradients_apart.values()), default=0.0),
         (count_parameters(network.model), count_parameters(trial)),
-        (network.outputs[0].multiply_adds // size, whole[0][2] // size),
+        network.multiply_adds(trial),
         tuple(steps),
-        comparison.largest[0],
+        max((far for run in runs for far in run.apart.values()), default=0.0),
         network.unchecked if training else (),
         signature(network.model),
     )

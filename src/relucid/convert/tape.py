@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from relucid._torch import DispatchMode, registries, schema_of, tree_leaves, tree_map_only
+from relucid._torch import registries, tree_leaves, tree_map_only
 from relucid.convert._recipe import RECIPE
-from relucid.convert.copies import ResettableCopy, tensors_of
+from relucid.convert.copies import reverting, tensors_of
 from relucid.convert.examples import Example
 from relucid.inspect.execution import Method, function_of, in_mode
 from relucid.nn import GeometricLayer
@@ -36,7 +36,10 @@ class Tape:
     others: list[Any] = field(default_factory=list)  #: outputs that are numbers or words
     inputs: list[Tensor | None] = field(default_factory=list)  #: gradients of the inputs
     buffers: dict[str, Tensor] = field(default_factory=dict)  #: after the run
-    multiply_adds: int = 0  #: how many products of a weight and an input were computed
+    #: of a converted network, by layer: how far its values and gradients are from the original's, and how it fails
+    apart: dict[str, float] = field(default_factory=dict)
+    gradients_apart: dict[str, float] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_finite(self) -> bool:
@@ -46,7 +49,7 @@ class Tape:
 
 
 def recorded(
-    net: ResettableCopy,
+    model: nn.Module,
     example: Example,
     call: Method | None,
     *,
@@ -54,24 +57,25 @@ def recorded(
     backward: bool,
     layers: bool = True,
     also: Iterable[str] = (),
-    count: bool = False,
+    without: Collection[str] = (),
 ) -> Tape:
-    """Run a network.
+    """Run a network, which is a copy.
 
     Args:
-        net: The network.
+        model: The network.
         example: Its input.
         call: How it is used.
         training: In which mode.
         backward: Whether to compute gradients.
         layers: Whether to keep what its layers return.
         also: Further modules to keep the values of.
-        count: Whether to count multiply-adds.
+        without: Modules whose values nothing will be compared with.
     """
-    tape, model = Tape(), net.fresh()
-    wanted = dict(points(model)) | {name: model.get_submodule(name) for name in also} if layers else {}
+    tape = Tape()
+    wanted = {name: module for name, module in points(model) if name not in without} if layers else {}
+    wanted |= {name: model.get_submodule(name) for name in also} if layers else {}
     with shown(wanted, lambda key, module, args, value: _keep(tape, key, value, backward)):
-        run(model, example, call, training, tape, backward=backward, count=count)
+        run(model, example, call, training, tape, backward=backward)
     return tape
 
 
@@ -119,18 +123,16 @@ def run(
     tape: Tape,
     *,
     backward: bool,
-    count: bool = False,
 ) -> None:
-    """Run a network, with dropouts that drop nothing, and compute the gradients of a fixed sum of its outputs."""
+    """Run a network with dropouts that drop nothing; compute the gradients of a fixed sum of its outputs."""
     example = tree_map_only(Tensor, lambda x: x.detach().clone(), example)
     leaves = [x for x in tree_leaves(example) if isinstance(x, Tensor) and x.is_floating_point()]
     for x in leaves:
         x.requires_grad_(backward)
     args, kwargs = tree_map_only(Tensor, lambda x: x * 1 if x.requires_grad else x, example)
     given = {id(x) for x in tree_leaves((args, kwargs))} | {id(module) for module in model.modules()}
-    counter = Counting() if count else None
     gradients = torch.set_grad_enabled(backward)
-    with in_mode(model, training), seeded(), gradients, counter or nullcontext(), _Halving():
+    with reverting(model), in_mode(model, training), seeded(), gradients, _Halving():
         for module in model.modules():
             if isinstance(module, DROPOUTS):  # a checkpoint repeats the forward pass where no mode is seen
                 module.training = False
@@ -149,11 +151,9 @@ def run(
                     total.backward()
             except RuntimeError:  # a network for inference only
                 tape.inputs = []
+        named = [(name, b) for name, b in model.named_buffers() if name.rpartition(".")[2] != RECIPE]
+        tape.buffers = {name: b.detach() for name, b in named}
     tape.others = [x for x in tree_leaves(answer) if isinstance(x, int | float | str)]
-    tape.buffers = {
-        name: b.detach().clone() for name, b in model.named_buffers() if name.rpartition(".")[2] != RECIPE
-    }
-    tape.multiply_adds = 0 if counter is None else counter.products
 
 
 def _total(outputs: list[Tensor]) -> Tensor | None:
@@ -193,21 +193,3 @@ class _Halving(TorchFunctionMode):
             kwargs = dict(zip(AFTER_MASK, args[4:], strict=False)) | kwargs | {"dropout_p": 0.0}
             args = args[:4]
         return func(*args, **kwargs)
-
-
-class Counting(DispatchMode):
-    """Counts products of weights and inputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.products = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = func(*args, **(kwargs or {}))
-        name = schema_of(func).name
-        if name == "aten::convolution":
-            x, weight, transposed = args[0], args[1], args[6]
-            self.products += (x if transposed else output).numel() * weight[0].numel()
-        elif name in ("aten::mm", "aten::addmm"):
-            self.products += output.numel() * len(args[-1])
-        return output

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relucid.convert.copies import ResettableCopy
 from relucid.convert.difference import LOOSER, by_column, difference, tolerance_of
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Example, sizes_of
@@ -34,187 +33,177 @@ LOCAL = {torch.float64: 1e-11, torch.float32: 3e-5, torch.float16: 1e-2, torch.b
 GRADIENTS, FARTHEST = 30, 0.2
 
 
-class Comparison:
-    """Runs of a converted copy beside those of the original: how far its layers are from the original's, or fail.
+def check(
+    model: nn.Module,
+    example: Example,
+    before: Tape,
+    call: Method | None = None,
+    same: Mapping[str, str] | None = None,
+    *,
+    training: bool = False,
+    backward: bool = False,
+    layers: bool = True,
+    tolerance: float | None = None,
+) -> Tape:
+    """Raise an error if a converted copy does something else on an example than the original, of which there is a tape.
 
     Args:
-        copy: The converted network.
-        call: How it is used.
+        model: The copy.
+        example: The input.
+        before: What the original has computed; in training, values are let go of once they have been compared.
+        call: How the network is used.
         same: By module of the copy, the original's that returns the same; by default its namesake.
+        training: In which mode.
+        backward: Whether gradients are compared.
         layers: Whether layers are compared one by one; otherwise outputs alone.
         tolerance: The largest relative difference of outputs; by default that of their precision.
     """
+    case = f"{'in training' if training else 'in evaluation'} on {sizes_of(example)}"
+    try:
+        after = beside(model, example, before, call, same, training=training, backward=backward)
+    except ConversionError:
+        raise
+    except Exception as raised:  # the original takes the same input
+        name = type(model).__name__
+        raise ConversionError(
+            f"the converted network fails {case}, where {name} does not: {raised}"
+        ) from raised
+    dtypes = [p.dtype for p in model.parameters() if p.dtype in LOCAL]
+    local = max((LOCAL[dtype] for dtype in dtypes), default=LOCAL[torch.float32])
+    limit = max(local, tolerance or 0.0) if layers else math.inf
+    judge(after, limit, case)
+    usual = tolerance_of(before.outputs)
+    loose = LOOSER * max(usual, tolerance or 0.0)
+    _judge_outputs(
+        before,
+        after,
+        loose if training or before.values else usual if tolerance is None else tolerance,
+        case,
+    )
+    if backward and layers:
+        _judge_inputs(before, after, min(max(loose, 1e-8), max(FARTHEST, limit)), case)
+    if training and (name := differing_buffer(before, after, max(loose, 1e-8))):
+        raise ConversionError(f"the converted network updates {name} differently {case}")
+    return after
 
-    def __init__(
-        self,
-        copy: ResettableCopy,
-        call: Method | None = None,
-        same: Mapping[str, str] | None = None,
-        *,
-        layers: bool = True,
-        tolerance: float | None = None,
-    ) -> None:
-        self.copy, self.call, self.same, self.tolerance, self.layers = (
-            copy,
-            call,
-            same or {},
-            tolerance,
-            layers,
-        )
-        dtypes = [p.dtype for p in copy.model.parameters() if p.dtype in LOCAL]
-        local = max((LOCAL[dtype] for dtype in dtypes), default=LOCAL[torch.float32])
-        self.limit = max(local, tolerance or 0.0) if layers else math.inf
-        self.values, self.gradients = (
-            dict[str, float](),
-            dict[str, float](),
-        )  # the largest differences, by layer
-        self.failures: dict[str, str] = {}
 
-    @property
-    def largest(self) -> tuple[float, float]:
-        """The largest differences of a value and of a gradient."""
-        return max(self.values.values(), default=0.0), max(self.gradients.values(), default=0.0)
+def beside(
+    model: nn.Module,
+    example: Example,
+    before: Tape,
+    call: Method | None = None,
+    same: Mapping[str, str] | None = None,
+    *,
+    training: bool,
+    backward: bool,
+) -> Tape:
+    """Run a converted copy beside a tape of the original.
 
-    def check(
-        self, example: Example, before: Tape, *, training: bool = False, backward: bool = False
-    ) -> tuple[float, float, int]:
-        """Raise an error if the copy does something else on an example than the original, of which there is a tape.
+    A layer goes on with what the original's returned, one that fails as well, so that one run names all.
+    """
+    tape = Tape()
 
-        Returns:
-            The largest difference of an output, the same relative to the largest output, and multiply-adds.
-        """
-        case = f"{'in training' if training else 'in evaluation'} on {sizes_of(example)}"
-        try:
-            after = self.run(example, before, training=training, backward=backward)
-        except ConversionError:
-            raise
-        except Exception as raised:  # the original takes the same input
-            name = type(self.copy.model).__name__
-            raise ConversionError(
-                f"the converted network fails {case}, where {name} does not: {raised}"
-            ) from raised
-        self.judge(case)
-        usual = tolerance_of(before.outputs)
-        limit = usual if self.tolerance is None else self.tolerance
-        loose = LOOSER * max(usual, self.tolerance or 0.0)
-        error, relative = self._judge_outputs(
-            before, after, loose if training or before.values else limit, case
-        )
-        if backward and self.layers:
-            self._judge_inputs(before, after, max(loose, 1e-8), case)
-        if training and (name := differing_buffer(before, after, max(loose, 1e-8))):
-            raise ConversionError(f"the converted network updates {name} differently {case}")
-        return error, relative, after.multiply_adds
+    def original(key: Key) -> Key:
+        return (same or {}).get(key[0], key[0]), key[1]
 
-    def run(self, example: Example, before: Tape, *, training: bool, backward: bool) -> Tape:
-        """Run the copy; a layer that fails goes on with what the original's returned, so that one run names all."""
-        tape, model = Tape(), self.copy.fresh()
-
-        def see(key: Key, module: nn.Module, args: Any, value: Tensor) -> Tensor | None:
-            return self._forced(before, backward, key, value, _floor(module, args))
-
-        layers = dict(points(model)) if before.values else {}
-        with self._guarded(model, before, tape), shown(layers, see):
-            run(model, example, self.call, training, tape, backward=backward, count=not layers)
-        return tape
-
-    def _forced(
-        self, before: Tape, backward: bool, key: Key, value: Tensor, floor: Tensor | None
-    ) -> Tensor | None:
-        """Compare a layer's value with the original's, which the copy goes on with, and so for their gradients."""
-        name, other = key[0], self._original(key)
-        old = before.values.get(other)
+    def see(key: Key, module: nn.Module, args: Any, value: Tensor) -> Tensor | None:
+        old = before.values.pop(original(key), None) if training else before.values.get(original(key))
         if old is None or old.shape != value.shape or old.dtype != value.dtype:
             return None
-        _note(self.values, name, distance(old, value.detach(), floor))
+        _note(tape.apart, key[0], distance(old, value.detach(), _floor(module, args)))
         if not backward or not torch.is_grad_enabled():
             return old.clone()
         forced = value + (old - value.detach()) if bool(old.isfinite().all()) else value
         if not forced.requires_grad:
             forced = forced.detach().requires_grad_() * 1
-        gradient = before.gradients.get(other)
-
-        def back(g: Tensor) -> Tensor | None:
-            if gradient is None or gradient.shape != g.shape:
-                return None
-            whole = gradient.square().mean().sqrt().expand(gradient.shape[_dim(gradient)])
-            _note(self.gradients, name, distance(gradient, g, whole))
-            return gradient
-
-        forced.register_hook(back)
+        forced.register_hook(partial(_returned, tape, key[0], before, original(key)))
         return forced
 
-    def _original(self, key: Key) -> Key:
-        return self.same.get(key[0], key[0]), key[1]
+    layers = dict(points(model)) if before.values else {}
+    with _guarded(model, before, tape, original), shown(layers, see):
+        run(model, example, call, training, tape, backward=backward)
+    return tape
 
-    @contextmanager
-    def _guarded(self, model: nn.Module, before: Tape, tape: Tape) -> Iterator[None]:
-        """Let a layer that fails return what the original's did, and note its name."""
-        count: Counter[str] = Counter()
-        modules: dict[str, Any] = dict(list(model.named_modules())[1:])
-        layers = {name for name, module in points(model) if not list(module.children())}
 
-        def forward(name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            count[name] += 1
-            try:
-                return original(*args, **kwargs)
-            except Exception as error:
-                # A checkpoint stops its second run by an error.
-                if isinstance(error, ConversionError) or tape.outputs:
-                    raise
-                value = before.values.get(self._original((name, count[name])))
-                sentence = f"{name} fails: {first_line(error)}"
-                if value is None or name not in layers:
-                    others = {n: f"{n} fails: {what}" for n, what in self.failures.items()}
-                    raise ConversionError(sentence, {**others, name: sentence}) from error
-                self.failures.setdefault(name, first_line(error))
-                signs = isinstance(modules[name], BothSigns)
-                return modules[name].both_signs(value) if signs else value.clone()
+def _returned(tape: Tape, name: str, before: Tape, key: Key, g: Tensor) -> Tensor | None:
+    """Compare a gradient with the original's, which goes on in its place."""
+    gradient = before.gradients.get(key)
+    if gradient is None or gradient.shape != g.shape:
+        return None
+    whole = gradient.square().mean().sqrt().expand(gradient.shape[_dim(gradient)])
+    _note(tape.gradients_apart, name, distance(gradient, g, whole))
+    return gradient
 
-        own = {m: vars(m)["forward"] for m in modules.values() if "forward" in vars(m)}
+
+@contextmanager
+def _guarded(model: nn.Module, before: Tape, tape: Tape, original: Callable[[Key], Key]) -> Iterator[None]:
+    """Let a layer that fails return what the original's did, and note its name."""
+    count: Counter[str] = Counter()
+    modules: dict[str, Any] = dict(list(model.named_modules())[1:])
+    layers = {name for name, module in points(model) if not list(module.children())}
+
+    def forward(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        count[name] += 1
         try:
-            for name, module in modules.items():
-                if not isinstance(module, torch.jit.ScriptModule):
-                    vars(module)["forward"] = partial(forward, name, module.forward)
-            yield
-        finally:
-            for module in modules.values():
-                vars(module).pop("forward", None)
-                vars(module).update({"forward": own[module]} if module in own else {})
+            return function(*args, **kwargs)
+        except Exception as error:
+            # A checkpoint stops its second run by an error.
+            if isinstance(error, ConversionError) or tape.outputs:
+                raise
+            value = before.values.get(original((name, count[name])))
+            sentence = f"{name} fails: {first_line(error)}"
+            if value is None or name not in layers:
+                others = {n: f"{n} fails: {what}" for n, what in tape.failures.items()}
+                raise ConversionError(sentence, {**others, name: sentence}) from error
+            tape.failures.setdefault(name, first_line(error))
+            signs = isinstance(modules[name], BothSigns)
+            return modules[name].both_signs(value) if signs else value.clone()
 
-    def judge(self, case: str) -> None:
-        """Raise an error that names the layers which are too far from the original's, or fail."""
-        loose = min(GRADIENTS * self.limit, max(FARTHEST, self.limit))
-        wrong = {n: f"fails: {error}" for n, error in self.failures.items()}
-        for name, far in self.values.items():
-            if not far <= self.limit:
-                wrong.setdefault(name, f"returns something else: {far:.1e} of its scale")
-        if not wrong:  # otherwise gradients follow from values
-            far_back = {n: far for n, far in self.gradients.items() if not far <= loose}
-            wrong = {n: f"gets another gradient: {far:.1e} of its scale" for n, far in far_back.items()}
-        if wrong:
-            sentences = {name: f"{name} {what} {case}" for name, what in wrong.items()}
-            raise ConversionError(next(iter(sentences.values())), sentences)
+    own = {m: vars(m)["forward"] for m in modules.values() if "forward" in vars(m)}
+    try:
+        for name, module in modules.items():
+            if not isinstance(module, torch.jit.ScriptModule):
+                vars(module)["forward"] = partial(forward, name, module.forward)
+        yield
+    finally:
+        for module in modules.values():
+            vars(module).pop("forward", None)
+            vars(module).update({"forward": own[module]} if module in own else {})
 
-    def _judge_outputs(self, before: Tape, after: Tape, limit: float, case: str) -> tuple[float, float]:
-        error, relative = difference(before.outputs, after.outputs)
-        if not relative <= limit or before.others != after.others:
-            raise ConversionError(
-                f"the converted network differs by {relative:.2g} of the largest output {case}, more than {limit:.2g}"
-            )
-        columns = by_column(before.outputs, after.outputs)
-        if not columns <= LOOSER * limit:
-            raise ConversionError(f"a column of the outputs differs by {columns:.2g} of its own size {case}")
-        return error, relative
 
-    def _judge_inputs(self, before: Tape, after: Tape, limit: float, case: str) -> None:
-        """Compare the gradients of the inputs."""
-        limit = min(limit, max(FARTHEST, self.limit))
-        same = [x is None for x in before.inputs] == [x is None for x in after.inputs]
-        pairs = zip(before.inputs, after.inputs, strict=False)
-        far = [difference([a], [b])[1] for a, b in pairs if a is not None and b is not None]
-        if not same or not all(d <= limit for d in far):
-            raise ConversionError(f"gradients of the inputs differ {case}")
+def judge(tape: Tape, limit: float, case: str) -> None:
+    """Raise an error that names the layers which are too far from the original's, or fail."""
+    loose = min(GRADIENTS * limit, max(FARTHEST, limit))
+    wrong = {n: f"fails: {error}" for n, error in tape.failures.items()}
+    for name, far in tape.apart.items():
+        if not far <= limit:
+            wrong.setdefault(name, f"returns something else: {far:.1e} of its scale")
+    if not wrong:  # otherwise gradients follow from values
+        far_back = {n: far for n, far in tape.gradients_apart.items() if not far <= loose}
+        wrong = {n: f"gets another gradient: {far:.1e} of its scale" for n, far in far_back.items()}
+    if wrong:
+        sentences = {name: f"{name} {what} {case}" for name, what in wrong.items()}
+        raise ConversionError(next(iter(sentences.values())), sentences)
+
+
+def _judge_outputs(before: Tape, after: Tape, limit: float, case: str) -> None:
+    _, relative = difference(before.outputs, after.outputs)
+    if not relative <= limit or before.others != after.others:
+        raise ConversionError(
+            f"the converted network differs by {relative:.2g} of the largest output {case}, more than {limit:.2g}"
+        )
+    columns = by_column(before.outputs, after.outputs)
+    if not columns <= LOOSER * limit:
+        raise ConversionError(f"a column of the outputs differs by {columns:.2g} of its own size {case}")
+
+
+def _judge_inputs(before: Tape, after: Tape, limit: float, case: str) -> None:
+    """Compare the gradients of the inputs."""
+    same = [x is None for x in before.inputs] == [x is None for x in after.inputs]
+    pairs = zip(before.inputs, after.inputs, strict=False)
+    far = [difference([a], [b])[1] for a, b in pairs if a is not None and b is not None]
+    if not same or not all(d <= limit for d in far):
+        raise ConversionError(f"gradients of the inputs differ {case}")
 
 
 def _note(where: dict[str, float], name: str, far: float) -> None:
