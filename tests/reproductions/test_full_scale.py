@@ -1,7 +1,9 @@
 """Every row of every study, at full scale, does on a few images what a run does: it trains, and is measured.
 
-Networks have their full width and images their full size; only epochs and images are few. Runs that are recorded have
-shown it already.
+Networks have their full width and images their full size; only epochs, images and frames of games are few. Runs that
+are recorded have shown it already. The time of each row:
+
+    pytest -n 0 -p no:randomly -v --durations=0 tests/reproductions/test_full_scale.py
 """
 
 from collections import defaultdict
@@ -22,11 +24,16 @@ from relucid.experiments._execute import execute
 from relucid.train import Machine
 
 TRAIN, TEST = 20, 12  # stand-in images: ten folds, and as many to test on
+PHOTOS = 6  # of as many classes, to train and as many to test on: a fifth best one must not be the last
+BRIEF = {"epochs": 1, "frames": 60, "memory": 60, "warmup": 40}  # the last three are of games
 RESULTS = Path(__file__).parents[2] / "results"
 
 
 def rows():
-    """Study, run and the metrics that studies show of it, for each row without a record; one run per protocol."""
+    """Study, run and the metrics that studies show of it, for each row without a record; one run per protocol.
+
+    Photographs take the longest and are last.
+    """
     recorded, first, metrics = read(RESULTS), {}, defaultdict(set)
     for study in built_in().values():
         for planned in study.plan("full") if "full" in study.scales else ():
@@ -39,8 +46,16 @@ def rows():
         for place, (study, run) in reversed(first.items())
         if run.key not in recorded
     }
-    return [pytest.param(*rest, metrics[rest[-1].key], id=f"{name}-{row}-{protocol or 'run'}")
-            for name, row, protocol, *rest in reversed(runs.values())]  # fmt: skip
+    ordered = sorted(runs.values(), key=lambda row: "imagenet" in str(row[-1].config.get("data")))
+    needed = {"games": [pytest.mark.needs("minatar")]}
+    return [
+        pytest.param(
+            *(study, run, metrics[run.key]),
+            id=f"{name}-{row}-{protocol or 'run'}",
+            marks=needed.get(name, []),
+        )
+        for name, row, protocol, study, run in ordered
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +77,9 @@ def stand_ins(tmp_path_factory):
     for file, count in (("train_data_batch_1", TRAIN), ("val_data", TEST)):
         pixels, labels = noise(count, 32, 32).reshape(count, -1), np.arange(count) + 1
         np.savez(place / "imagenet32" / f"{file}.npz", data=pixels, labels=labels)
-    for part, count in (("train", TRAIN), ("validation", TEST)):
-        for number, pixels in enumerate(noise(count, 260, 300)):
-            folder = place / "imagenet" / part / f"class{number % 4}"
+    for part in ("train", "validation"):
+        for number, pixels in enumerate(noise(PHOTOS, 260, 300)):
+            folder = place / "imagenet" / part / f"class{number}"
             folder.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(folder / f"{number}.jpg")
     (place / "uci").mkdir()
@@ -84,7 +99,7 @@ def png(pixels):
 def brief(config):
     """The configuration with one epoch, of whatever is trained."""
     if isinstance(config, dict):
-        return {name: 1 if name == "epochs" else brief(value) for name, value in config.items()}
+        return {name: BRIEF.get(name, brief(value)) for name, value in config.items()}
     return config
 
 

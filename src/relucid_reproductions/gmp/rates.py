@@ -21,8 +21,8 @@ from relucid.experiments import (
 )
 from relucid.report.figure import Figure
 from relucid_reproductions.gmp.drawing import COLORS
-from relucid_reproductions.gmp.problems import BEST_RATES, METHODS, PROBLEMS, RATES
-from relucid_reproductions.gmp.table3 import BLOCKS, HELD_OUT, ONCE, OTHERS, SAYS, SETS, run
+from relucid_reproductions.gmp.problems import BEST_RATES, METHODS, OTHERS, PROBLEMS, RATES
+from relucid_reproductions.gmp.table3 import BLOCKS, HELD_OUT, ONCE, SAYS, SETS, run
 
 TOLERANCE = 1.1  # a rate is good if its error is at most this many times that of the best rate
 LABELS = {name: name.title() for name in PROBLEMS}
