@@ -85,7 +85,7 @@ def held_out(fitted: Fitted) -> dict[str, Any]:
     return {"val_error": fitted.history["val_error"][-1], "history": fitted.history}
 
 
-def tested(fitted: Fitted, data: Data[Any], *errors: str) -> dict[str, Any]:
+def evaluated(fitted: Fitted, data: Data[Any], *errors: str) -> dict[str, Any]:
     """Test a network once: what a run returns, with these errors."""
     measured = fitted.evaluate(data.test)
     parameters = count_parameters(fitted.network)

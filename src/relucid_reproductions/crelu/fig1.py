@@ -49,7 +49,7 @@ def alexnet() -> nn.Module:
 @runner("crelu/pairing-published")
 def run(network: str, weight: str, random: bool) -> dict[str, Any]:
     """Measure how opposite the filters of one layer are."""
-    filters = torch.randn(16, 3, 3, 3) if random else load(network, weight)
+    filters = load(network, weight, random)
     pairs = pairing(filters)
     of_random = random_mu(pairs.dimension, pairs.others)
     arrays = {"mu": pairs.opposite.numpy()}
@@ -69,7 +69,7 @@ def run(network: str, weight: str, random: bool) -> dict[str, Any]:
 @runner("crelu/pairing-aligned")
 def run_aligned(network: str, weight: str, random: bool) -> dict[str, Any]:
     """Measure by how much the most opposite filter of each filter is nearer than the most aligned one."""
-    pairs = pairing(torch.randn(16, 3, 3, 3) if random else load(network, weight))
+    pairs = pairing(load(network, weight, random))
     return {
         "opposite": float(-pairs.opposite.nanmean()),
         "aligned": float(pairs.aligned.nanmean()),
@@ -77,8 +77,10 @@ def run_aligned(network: str, weight: str, random: bool) -> dict[str, Any]:
     }
 
 
-def load(network: str, name: str) -> Tensor:
-    """Load a weight of a published network from its package, without importing the package."""
+def load(network: str, name: str, random: bool) -> Tensor:
+    """Load a weight of a published network from its package, without importing the package; or draw a random one."""
+    if random:
+        return torch.randn(16, 3, 3, 3)
     package, file, _ = NETWORKS[network]
     spec = find_spec(package)
     if spec is None or spec.origin is None:

@@ -32,7 +32,7 @@ def outcome(
     share: float,
     folds: int,
     seed: int = 0,
-    fold: int = 0,
+    fold: int | None = None,
     held_out_only: bool = False,
 ) -> dict[str, Any]:
     """Train a network by a protocol and test it: what a run returns.
@@ -51,6 +51,7 @@ def outcome(
         held_out_only: for a run that tries a rate, which does not see the test images.
     """
     if protocol == "folds":
+        assert fold is not None
         rest, held = k_fold(data.train, fold, folds)
         fitted = trained(build, rest, recipe, held, seed=fold, machine=machine)
     elif share:

@@ -23,7 +23,7 @@ from relucid.experiments import (
 )
 from relucid.report.plots import curves
 from relucid.train import Machine
-from relucid_reproductions.images import held_out, tested
+from relucid_reproductions.images import evaluated, held_out
 from relucid_reproductions.structure.images import AUGMENT, RECIPE, train
 
 # A block of c channels has 18 c^2 weights, with CReLU inside 27 c^2: so many channels make as many weights.
@@ -57,7 +57,7 @@ def run(
     """Train one network; its error on the held-out part, by which the rate is chosen, and on the test set."""
     backbone = merge(residual, {"width": residual["width"] * channels})
     fitted, data = train(**config, residual=backbone, recipe={**recipe, "lr": lr}, machine=machine)
-    return held_out(fitted) | ({} if held_out_only else tested(fitted, data, "error"))
+    return held_out(fitted) | ({} if held_out_only else evaluated(fitted, data, "error"))
 
 
 def shortfall() -> Quantity:

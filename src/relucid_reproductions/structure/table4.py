@@ -23,7 +23,7 @@ from relucid.experiments import (
 )
 from relucid.report.plots import curves
 from relucid.train import Machine
-from relucid_reproductions.images import held_out, tested
+from relucid_reproductions.images import evaluated, held_out
 from relucid_reproductions.structure.images import AUGMENT, DECAY, RECIPE, train
 
 RESNET, CONTROL, HBNET = "ResNet", "ResNet without ReLU after the sum", "HB-Net (16)"
@@ -53,7 +53,7 @@ PUBLISHED = {
 def run(machine: Machine | None = None, **settings: Any) -> dict[str, Any]:
     """Train one network and test it once; `settings` are those of `train`."""
     fitted, data = train(machine=machine, **settings)
-    return held_out(fitted) if settings.get("share") else tested(fitted, data, "error")
+    return held_out(fitted) if settings.get("share") else evaluated(fitted, data, "error")
 
 
 FULL = Scale({"decay": DECAY})

@@ -6,7 +6,7 @@ from typing import Any
 from relucid.experiments import Claim, Column, Scale, Study, by_cell, lower, merge, runner
 from relucid.report.plots import curves
 from relucid.train import Machine
-from relucid_reproductions.images import tested
+from relucid_reproductions.images import evaluated
 from relucid_reproductions.structure.images import DECAY, RECIPE, train
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -28,7 +28,7 @@ PUBLISHED = {
 @runner("structure/imagenet")
 def run(machine: Machine | None = None, **settings: Any) -> dict[str, Any]:
     """Train one network and test it once, on the center of each image; `settings` are those of `train`."""
-    return tested(*train(machine=machine, **settings), "error", "error5")
+    return evaluated(*train(machine=machine, **settings), "error", "error5")
 
 
 imagenet = Study(
