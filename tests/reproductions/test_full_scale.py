@@ -25,7 +25,7 @@ from relucid.train import Machine
 
 TRAIN, TEST = 20, 12  # stand-in images: ten folds, and as many to test on
 PHOTOS = 6  # of as many classes, to train and as many to test on: a fifth best one must not be the last
-BRIEF = {"epochs": 1, "frames": 60, "memory": 60, "warmup": 40}  # the last three are of games
+PLAYED = {"frames": 60, "memory": 60, "warmup": 40}  # of a game
 RESULTS = Path(__file__).parents[2] / "results"
 
 
@@ -108,7 +108,7 @@ def png(pixels):
 def brief(config):
     """The configuration with one epoch, of whatever is trained."""
     if isinstance(config, dict):
-        return {name: BRIEF.get(name, brief(value)) for name, value in config.items()}
+        return {name: 1 if name == "epochs" else brief(value) for name, value in config.items()}
     return config
 
 
@@ -121,6 +121,8 @@ def test_every_row_trains_and_is_measured_at_full_scale(
     for name, source in images.SOURCES.items():
         monkeypatch.setitem(images.SOURCES, name, replace(source, rows=(TRAIN, TEST)))
     config = brief(run.config)
+    if "frames" in config:
+        config |= PLAYED
     if config.get("train") or config.get("images"):  # no more than there are
         config |= {name: None for name in ("train", "images") if name in config}
     record = execute(study.runner, Run(run.runner, config), Machine(tmp_path))
