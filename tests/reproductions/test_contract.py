@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from relucid.experiments import read
 from relucid.experiments._catalog import built_in, rooms, statements, tables
 from relucid.experiments._page import Archive
 
@@ -13,11 +12,6 @@ ROOT = Path(__file__).parents[2]
 TABLES = [(room, table) for room in rooms() for table in tables(room)]
 OUTCOMES = re.compile(r"\b(confirmed|reversed|absent|inconclusive|no detectable difference)\b", re.IGNORECASE)
 EXPRESSIONS = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def records():
-    return read(ROOT / "results")
 
 
 def prose(table):
@@ -50,6 +44,12 @@ def test_no_outcome_is_typed_by_hand(table):
 def test_no_two_studies_have_the_same_name():
     names = [study.name for _, table in TABLES for study in table.STUDIES]
     assert len(names) == len(set(names)) == len(built_in())
+
+
+@pytest.mark.parametrize("study", built_in().values(), ids=built_in())
+def test_a_smoke_scale_reads_no_downloaded_images(study):
+    data = {str(run.config.get("data")) for run in study.runs("smoke")}
+    assert not {name for name in data if name.startswith(("cifar", "imagenet"))}
 
 
 def test_what_checks_a_statement_exists():

@@ -1,7 +1,9 @@
 """Every row of every study, at full scale, does on a few images what a run does: it trains, and is measured.
 
-Networks have their full width and images their full size; only epochs and images are few. Runs that are recorded have
-shown it already.
+Networks have their full width and images their full size; only epochs, images and frames of games are few. Runs that
+are recorded have shown it already. The time of each row:
+
+    pytest -n 0 -p no:randomly -v --durations=0 tests/reproductions/test_full_scale.py
 """
 
 from collections import defaultdict
@@ -22,11 +24,16 @@ from relucid.experiments._execute import execute
 from relucid.train import Machine
 
 TRAIN, TEST = 20, 12  # stand-in images: ten folds, and as many to test on
+PHOTOS = 6  # of as many classes, to train and as many to test on: a fifth best one must not be the last
+PLAYED = {"frames": 60, "memory": 60, "warmup": 40}  # of a game
 RESULTS = Path(__file__).parents[2] / "results"
 
 
 def rows():
-    """Study, run and the metrics that studies show of it, for each row without a record; one run per protocol."""
+    """Study, run and the metrics that studies show of it, for each row without a record; one run per protocol.
+
+    The longest are last: photographs, filters that are merged, and photographs that are reconstructed.
+    """
     recorded, first, metrics = read(RESULTS), {}, defaultdict(set)
     for study in built_in().values():
         for planned in study.plan("full") if "full" in study.scales else ():
@@ -39,8 +46,25 @@ def rows():
         for place, (study, run) in reversed(first.items())
         if run.key not in recorded
     }
-    return [pytest.param(*rest, metrics[rest[-1].key], id=f"{name}-{row}-{protocol or 'run'}")
-            for name, row, protocol, *rest in reversed(runs.values())]  # fmt: skip
+
+    def longest_last(row):
+        name, label, _, _, run = row
+        return (
+            name == "crelu/imagenet" and "CReLU" in label,
+            name == "merge",
+            "imagenet" in str(run.config.get("data")),
+        )
+
+    ordered = sorted(runs.values(), key=longest_last)
+    needed = {"games": [pytest.mark.needs("minatar")]}
+    return [
+        pytest.param(
+            *(study, run, metrics[run.key]),
+            id=f"{name}-{row}-{protocol or 'run'}",
+            marks=needed.get(name, []),
+        )
+        for name, row, protocol, study, run in ordered
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +86,9 @@ def stand_ins(tmp_path_factory):
     for file, count in (("train_data_batch_1", TRAIN), ("val_data", TEST)):
         pixels, labels = noise(count, 32, 32).reshape(count, -1), np.arange(count) + 1
         np.savez(place / "imagenet32" / f"{file}.npz", data=pixels, labels=labels)
-    for part, count in (("train", TRAIN), ("validation", TEST)):
-        for number, pixels in enumerate(noise(count, 260, 300)):
-            folder = place / "imagenet" / part / f"class{number % 4}"
+    for part in ("train", "validation"):
+        for number, pixels in enumerate(noise(PHOTOS, 260, 300)):
+            folder = place / "imagenet" / part / f"class{number}"
             folder.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(folder / f"{number}.jpg")
     (place / "uci").mkdir()
@@ -97,6 +121,8 @@ def test_every_row_trains_and_is_measured_at_full_scale(
     for name, source in images.SOURCES.items():
         monkeypatch.setitem(images.SOURCES, name, replace(source, rows=(TRAIN, TEST)))
     config = brief(run.config)
+    if "frames" in config:
+        config |= PLAYED
     if config.get("train") or config.get("images"):  # no more than there are
         config |= {name: None for name in ("train", "images") if name in config}
     record = execute(study.runner, Run(run.runner, config), Machine(tmp_path))

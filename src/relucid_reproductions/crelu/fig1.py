@@ -5,10 +5,12 @@ The figures themselves show AlexNet. To draw them from its weights:
     relucid examine relucid_reproductions.crelu.fig1:alexnet --checkpoint alexnet.pth --example 1,3,224,224 -o fig1.html
 """
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -47,7 +49,7 @@ def alexnet() -> nn.Module:
 @runner("crelu/pairing-published")
 def run(network: str, weight: str, random: bool) -> dict[str, Any]:
     """Measure how opposite the filters of one layer are."""
-    filters = torch.randn(16, 3, 3, 3) if random else load(network, weight)
+    filters = load(network, weight, random)
     pairs = pairing(filters)
     of_random = random_mu(pairs.dimension, pairs.others)
     arrays = {"mu": pairs.opposite.numpy()}
@@ -67,7 +69,7 @@ def run(network: str, weight: str, random: bool) -> dict[str, Any]:
 @runner("crelu/pairing-aligned")
 def run_aligned(network: str, weight: str, random: bool) -> dict[str, Any]:
     """Measure by how much the most opposite filter of each filter is nearer than the most aligned one."""
-    pairs = pairing(torch.randn(16, 3, 3, 3) if random else load(network, weight))
+    pairs = pairing(load(network, weight, random))
     return {
         "opposite": float(-pairs.opposite.nanmean()),
         "aligned": float(pairs.aligned.nanmean()),
@@ -75,8 +77,10 @@ def run_aligned(network: str, weight: str, random: bool) -> dict[str, Any]:
     }
 
 
-def load(network: str, name: str) -> Tensor:
-    """Load a weight of a published network from its package, without importing the package."""
+def load(network: str, name: str, random: bool) -> Tensor:
+    """Load a weight of a published network from its package, without importing the package; or draw a random one."""
+    if random:
+        return torch.randn(16, 3, 3, 3)
     package, file, _ = NETWORKS[network]
     spec = find_spec(package)
     if spec is None or spec.origin is None:
@@ -95,15 +99,24 @@ def of_networks(results: Results) -> list[Figure]:
         kept = {layer: arrays_of(found[0]) for layer, found in records.items() if found}
         if len(kept) < len(rows):
             continue
-        if "filters" in kept["layer 1"]:
-            weight = torch.from_numpy(kept["layer 1"]["filters"])
-            alt = "Filters of the first layer, each beside its most opposite one, strongest pairs first."
-            pairs = figure_of_pairs(weight, pairing(weight))
-            figures.append(Figure(f"{name}: filters beside their opposites", alt, pairs))
         weights = {layer: int(found[0]["metrics"]["weights"]) for layer, found in records.items()}
-        mu = {layer: [arrays["mu"]] for layer, arrays in kept.items()}
-        figures.append(histograms(f"{name}: cosines with the most opposite filter", mu, weights))
+        mu = {layer: arrays["mu"] for layer, arrays in kept.items()}
+        figures += in_pairs(name, kept["layer 1"].get("filters"), mu, weights)
     return figures
+
+
+def in_pairs(
+    name: str, filters: np.ndarray | None, mu: Mapping[str, np.ndarray], weights: Mapping[str, int]
+) -> list[Figure]:
+    """Draw the first filters of a network in pairs, if they are images, and its layers' histograms of mu."""
+    figures = []
+    if filters is not None:
+        weight = torch.from_numpy(filters)
+        alt = "Filters of the first layer, each beside its most opposite one, strongest pairs first."
+        pairs = figure_of_pairs(weight, pairing(weight))
+        figures.append(Figure(f"{name}: filters beside their opposites", alt, pairs))
+    alone = {layer: [values] for layer, values in mu.items()}
+    return [*figures, histograms(f"{name}: cosines with the most opposite filter", alone, weights)]
 
 
 def of_checkpoint(path: Path | str) -> list[Figure]:
@@ -114,16 +127,9 @@ def of_checkpoint(path: Path | str) -> list[Figure]:
         raise ValueError(f"{path} has no convolutions: expected a state dict with weights of four dimensions")
     layers = {f"conv{number}": weight for number, weight in enumerate(weights[:LAYERS], start=1)}
     pairs = {layer: pairing(weight) for layer, weight in layers.items()}
-    alt = "Filters of the first layer, each beside its most opposite one, strongest pairs first."
-    mu = {layer: [found.opposite.numpy()] for layer, found in pairs.items()}
-    return [
-        Figure("Filters beside their opposites", alt, figure_of_pairs(weights[0], pairs["conv1"])),
-        histograms(
-            "Cosines with the most opposite filter",
-            mu,
-            {layer: found.dimension for layer, found in pairs.items()},
-        ),
-    ]
+    mu = {layer: found.opposite.numpy() for layer, found in pairs.items()}
+    dimensions = {layer: found.dimension for layer, found in pairs.items()}
+    return in_pairs(Path(path).stem, weights[0].numpy(), mu, dimensions)
 
 
 PUBLISHED = Study(

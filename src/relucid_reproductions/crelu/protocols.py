@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from relucid.data import Data, Split, holdout, k_fold
 from relucid.experiments import Column
-from relucid.train import Fitted, Machine, Recipe, fit
+from relucid.train import Fitted, Machine, Recipe
 from relucid.train.measure import error
+from relucid_reproductions.images import held_out, trained
 
 AVERAGE, VOTE = "Average %", "Vote %"
 SINGLE = {"protocol": "single"}
@@ -25,10 +25,15 @@ def outcome(
     build: Callable[[], nn.Module],
     data: Data[Split],
     recipe: Recipe,
-    training: Mapping[str, Any],
-    held_out_only: bool,
     machine: Machine | None,
     measure: Measure = lambda fitted: ({}, {}),
+    *,
+    protocol: str,
+    share: float,
+    folds: int,
+    seed: int = 0,
+    fold: int | None = None,
+    held_out_only: bool = False,
 ) -> dict[str, Any]:
     """Train a network by a protocol and test it: what a run returns.
 
@@ -36,49 +41,33 @@ def outcome(
         build: makes a new network.
         data: its training split is trained on.
         recipe: how to train.
-        training: see `trained`.
-        held_out_only: return the error on held-out images only: a run that tries a rate does not see the test images.
         machine: where to train.
         measure: metrics and arrays of a network trained by "Single".
+        protocol: "single" or "folds".
+        share: held out by "single" to decide when to stop, 0 to train on everything for all epochs.
+        folds: of which "folds" holds one out.
+        seed: of "single".
+        fold: that is held out; it draws the weights as well.
+        held_out_only: for a run that tries a rate, which does not see the test images.
     """
-    fitted = trained(build, data, recipe, training, machine)
-    history = fitted.history
+    if protocol == "folds":
+        assert fold is not None
+        rest, held = k_fold(data.train, fold, folds)
+        fitted = trained(build, rest, recipe, held, seed=fold, machine=machine)
+    elif share:
+        fitted = single(build, data.train, recipe, share=share, seed=seed, machine=machine)
+    else:
+        fitted = trained(build, data.train, recipe, seed=seed, machine=machine)
     if held_out_only:
-        return {"val_error": history["val_error"][-1], "history": history}
+        return held_out(fitted)
     outputs, targets = fitted.predict(data.test), data.test.targets
-    metrics = {"error": float(error(outputs, targets)), "history": history}
-    if "val_error" in history:
-        metrics["val_error"] = min(history["val_error"])
-    if training["protocol"] == "folds":  # the outputs vote
+    metrics = {"error": float(error(outputs, targets)), "history": fitted.history}
+    if "val_error" in fitted.history:
+        metrics["val_error"] = min(fitted.history["val_error"])
+    if protocol == "folds":  # the outputs vote
         return {**metrics, "arrays": {"outputs": outputs.numpy(), "targets": targets.numpy()}}
     measured, arrays = measure(fitted)
     return {**metrics, **measured, "train_error": fitted.evaluate(data.train)["error"], "arrays": arrays}
-
-
-def trained(
-    build: Callable[[], nn.Module],
-    data: Data[Split],
-    recipe: Recipe,
-    training: Mapping[str, Any],
-    machine: Machine | None,
-) -> Fitted:
-    """Train a network by the `protocol` in `training`; the seed or the fold's number draws its weights.
-
-    "single" has the "seed" and the "share" that is held out to decide when to stop, 0 to train on everything for all
-    epochs; "folds" the number of the held-out "fold", of so many "folds".
-    """
-    seed = training["fold" if training["protocol"] == "folds" else "seed"]
-
-    def seeded() -> nn.Module:
-        torch.manual_seed(seed)
-        return build()
-
-    if training["protocol"] == "folds":
-        rest, held = k_fold(data.train, seed, training["folds"])
-        return fit(seeded(), rest, recipe, held, seed=seed, machine=machine)
-    if not training["share"]:
-        return fit(seeded(), data.train, recipe, seed=seed, machine=machine)
-    return single(seeded, data.train, recipe, share=training["share"], seed=seed, machine=machine)
 
 
 def single(
@@ -98,9 +87,9 @@ def single(
     """
     machine = machine or Machine()
     rest, held = holdout(train, share, seed)
-    history = fit(build(), rest, recipe, held, seed=seed, machine=machine.within("part")).history
+    history = trained(build, rest, recipe, held, seed=seed, machine=machine.within("part")).history
     _, target = min(zip(history["val_error"], history["train_loss"], strict=True), key=lambda pair: pair[0])
     whole = replace(recipe, target_loss=target)
-    fitted = fit(build(), train, whole, seed=seed, machine=machine.within("whole"))
+    fitted = trained(build, train, whole, seed=seed, machine=machine.within("whole"))
     held_out = {name: values for name, values in history.items() if name.startswith("val_")}
     return replace(fitted, history={**fitted.history, **held_out})

@@ -25,9 +25,9 @@ from relucid.experiments import (
 )
 from relucid.models import create
 from relucid.train import Fitted, Machine, Recipe
-from relucid_reproductions.crelu.images import images as load
 from relucid_reproductions.crelu.measures import measured
 from relucid_reproductions.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, TRIES_RATE, VOTE, outcome
+from relucid_reproductions.images import images as load
 
 BASELINE, DOUBLE, AVR, CRELU, HALF = "Baseline", "Baseline (double)", "AVR", "CReLU", "CReLU (half)"
 TRAIN, TEST = "Single, train %", "Single, test %"
@@ -50,17 +50,18 @@ CIFAR100 = {
 
 @runner("crelu/convpool")
 def run(
-    data: str, variant: str, protocol: str, width: float, train: int | None, test: int | None, share: float,
-    folds: int, dropout: Sequence[float], lr: float, epochs: int, steps: Sequence[float], weight_decay: float,
-    batch_size: int, images: int, samples: int, seed: int = 0, fold: int | None = None, pool: int = 1,
-    held_out_only: bool = False, machine: Machine | None = None,
+    data: str, variant: str, width: float, train: int | None, test: int | None, dropout: Sequence[float],
+    lr: float, epochs: int, steps: Sequence[float], weight_decay: float, batch_size: int, images: int, samples: int,
+    seed: int = 0, pool: int = 1, machine: Machine | None = None, **protocol: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a ConvPool network as crelu 3.1 says, and test it; one of "Single" is measured as well."""
+    """Train a ConvPool network as crelu 3.1 says, and test it; one of "Single" is measured as well.
+
+    The settings of the protocol are those of `outcome`.
+    """
     parts = load(data, train, test, seed, pool)
     recipe = Recipe(
         epochs=epochs, lr=lr, steps=steps, weight_decay=weight_decay, batch_size=batch_size, augment=("flip",)
     )
-    training = {"protocol": protocol, "seed": seed, "fold": fold, "folds": folds, "share": share}
 
     def measure(fitted: Fitted) -> Any:
         torch.manual_seed(seed)  # random filters are drawn
@@ -70,7 +71,7 @@ def run(
     def build() -> nn.Module:
         return network(variant, parts, width, dropout)
 
-    return outcome(build, parts, recipe, training, held_out_only, machine, measure)
+    return outcome(build, parts, recipe, machine, measure, seed=seed, **protocol)
 
 
 def network(variant: str, data: Data[Split], width: float, dropout: Sequence[float]) -> nn.Sequential:

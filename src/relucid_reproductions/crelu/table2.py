@@ -7,8 +7,8 @@ from torch import nn
 from relucid.experiments import Claim, Column, Scale, Study, by_cell, lower, not_worse, runner, tuning
 from relucid.models import create
 from relucid.train import Machine, Recipe
-from relucid_reproductions.crelu.images import images as load
 from relucid_reproductions.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, TRIES_RATE, outcome
+from relucid_reproductions.images import images as load
 
 BASELINE, THREE = "VGG", "(conv1,3)"
 LAYERS = ("conv1", "conv1,3", "conv1,3,5")
@@ -40,18 +40,16 @@ OTHERS = {
 
 @runner("crelu/vgg")
 def run(
-    data: str, variant: str, protocol: str, width: float, train: int | None, test: int | None, share: float,
-    folds: int, dropout: float, lr: float, epochs: int, halved: int, batch_size: int, seed: int = 0,
-    fold: int | None = None, dampening: float = 0.0, decay: Literal["groups", "all"] = "groups", begin: str = "",
-    held_out_only: bool = False, machine: Machine | None = None,
+    data: str, variant: str, width: float, train: int | None, test: int | None, dropout: float, lr: float,
+    epochs: int, halved: int, batch_size: int, seed: int = 0, dampening: float = 0.0,
+    decay: Literal["groups", "all"] = "groups", begin: str = "", machine: Machine | None = None, **protocol: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train VGG-16 with CReLU after some layers, with flips and random shifts, and test it."""
+    """Train VGG-16 with CReLU after some layers, with flips and random shifts, and test it by a protocol."""
     parts = load(data, train, test, seed)
     recipe = Recipe(
         epochs=epochs, lr=lr, steps=range(halved, epochs, halved), factor=0.5, weight_decay=5e-4,
         batch_size=batch_size, dampening=dampening, decay=decay, augment=("flip", "crop"),
     )  # fmt: skip
-    training = {"protocol": protocol, "seed": seed, "fold": fold, "folds": folds, "share": share}
 
     def build() -> nn.Module:
         channels, name = parts.train.inputs.shape[1], f"crelu/vgg16-{variant}"
@@ -61,7 +59,7 @@ def run(
                 module.p *= dropout
         return as_in_source(network) if begin == "source" else network
 
-    return outcome(build, parts, recipe, training, held_out_only, machine)
+    return outcome(build, parts, recipe, machine, seed=seed, **protocol)
 
 
 def as_in_source(network: nn.Module) -> nn.Module:

@@ -1,6 +1,7 @@
 """crelu Table 4: ReLU, AVR and CReLU in All-CNN-B on ImageNet."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,12 @@ from relucid.data import Examples, Split, imagenet
 from relucid.experiments import Claim, Column, Scale, Study, by_cell, lower, not_worse, runner
 from relucid.models import create
 from relucid.nn import CReLU
-from relucid.train import Machine, Recipe, fit
-from relucid_reproductions.crelu.images import enlarged
-from relucid_reproductions.crelu.measures import DRAWN, Normalized, invariant, paired, phases
+from relucid.train import Machine, Recipe
+from relucid_reproductions.crelu.measures import DRAWN, LAYERS, Normalized, invariant, paired, phases
 from relucid_reproductions.crelu.reconstruction import reconstruct_through
+from relucid_reproductions.images import channels, enlarged, trained
 
-MEASURED = tuple(f"conv{number}" for number in range(1, 8))  # the layers in Fig. 2 to 4 and Table 6
-RECONSTRUCTED = tuple(f"conv{number}" for number in range(1, 5))  # the layers in Fig. 5
+RECONSTRUCTED = LAYERS[:4]  # in Fig. 5; those in Fig. 2 to 4 and Table 6 are `LAYERS`
 BASELINE, FOUR, SEVEN, THREE = "Baseline", "CReLU (conv1-4)", "CReLU (conv1-7)", "CReLU (conv1,4,7)"
 SINGLE, TEN = ("top-1 %", "top-5 %"), ("top-1 %, ten crops", "top-5 %, ten crops")
 TABLE4 = {
@@ -49,23 +49,20 @@ def run(
 ) -> dict[str, Any]:  # fmt: skip
     """Train an All-CNN-B network as crelu Appendix E says; test on the center and on ten crops."""
     train, center, whole = photos(data)
-    torch.manual_seed(seed)
-    channels = train.batch(torch.tensor([0]))[0].shape[1]
-    name = f"crelu/all_cnn_b-{variant}"
-    net = create(name, num_classes=classes, in_channels=channels, width=width)
-    augment = ("flip", "color") if channels == 3 else ("flip",)
-    fitted = fit(
-        net, train, Recipe(**recipes[optimizer], batch_size=64, augment=augment), seed=seed, machine=machine
-    )
+    name, colors = f"crelu/all_cnn_b-{variant}", channels(train)
+    build = partial(create, name, num_classes=classes, in_channels=colors, width=width)
+    augment = ("flip", "color") if colors == 3 else ("flip",)
+    recipe = Recipe(**recipes[optimizer], batch_size=64, augment=augment)
+    fitted = trained(build, train, recipe, seed=seed, machine=machine)
     metrics = fitted.evaluate(center)
     crops = center.batch(torch.tensor([0]))[0].shape[-1]
     metrics |= {f"{name} of ten crops": value for name, value in fitted.evaluate(whole, crops).items()}
-    net = net.cpu().eval()
+    net = fitted.network.cpu().eval()
     drawn = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))[:measured]
-    pairs, arrays = paired(net, MEASURED)
+    pairs, arrays = paired(net, LAYERS)
     # crelu Appendix D: the centers of random validation images, translated to their four corners
     seen = Normalized(whole, drawn, fitted.moments)
-    metrics |= pairs | invariant(net, seen, MEASURED, crops) | phases(net, 11)
+    metrics |= pairs | invariant(net, seen, LAYERS, crops) | phases(net, 11)
     if all(isinstance(net.get_submodule(name.replace("conv", "act")), CReLU) for name in RECONSTRUCTED):
         images = fitted.moments.normalize(center.batch(drawn[:DRAWN])[0])
         lost, arrays["reconstructions"] = reconstructed(net, images)

@@ -82,17 +82,9 @@ class EvolutionWatch:
 
 
 @runner("gmp/evolution")
-def run(
-    data: str,
-    method: str,
-    rate: float,
-    stop_on: StopOn,
-    splits: int,
-    epochs: int | None,
-    init: ScaleInit = "glorot",
-) -> dict[str, Any]:
-    """Train one parameterization at one rate on all splits, and observe its boundaries."""
-    return evolve(PROBLEMS[data], method, rate, stop_on, splits, epochs, init)
+def run(data: str, **settings: Any) -> dict[str, Any]:
+    """Train one parameterization at one rate on all splits, and observe its boundaries, with settings of `evolve`."""
+    return evolve(PROBLEMS[data], **settings)
 
 
 def evolve(

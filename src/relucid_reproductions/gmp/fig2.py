@@ -8,12 +8,11 @@ from relucid.experiments import Claim, Column, Results, higher, lower
 from relucid.report.figure import Figure
 from relucid_reproductions.gmp.drawing import PALE, Arrays, course, panels, play
 from relucid_reproductions.gmp.evolution import ADAM, LARGE, ROWS, study
-from relucid_reproductions.gmp.problems import BEST_RATES, with_r_one
+from relucid_reproductions.gmp.problems import BEST_RATES, OTHERS, with_r_one
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-OTHERS = ("SP", "WN", "BN")
 LARGEST = f"log2 of the largest step, rate {LARGE:g}"
 BOUND = ADAM * LARGE  # the longest step of a parameter at that rate
 

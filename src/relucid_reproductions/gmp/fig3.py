@@ -9,12 +9,11 @@ from relucid.experiments import Claim, Column, Results, lower
 from relucid.report.figure import PALETTE, Figure
 from relucid_reproductions.gmp.drawing import PALE, Arrays, course, lines, panels, play
 from relucid_reproductions.gmp.evolution import ADAM, LARGE, ROWS, study
-from relucid_reproductions.gmp.problems import BEST_RATES, METHODS, with_r_one
+from relucid_reproductions.gmp.problems import BEST_RATES, METHODS, OTHERS, with_r_one
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-OTHERS = ("SP", "WN", "BN")
 LARGEST = f"largest turn in degrees, rate {LARGE:g}"
 BOUND = np.rad2deg(ADAM * LARGE)  # the largest change of an angle in a step at that rate
 

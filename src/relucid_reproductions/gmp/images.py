@@ -4,17 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-import numpy as np
-import pandas as pd
-import torch
-
 from relucid.data import Data, cifar10, digits, holdout, imagenet, imagenet32
 from relucid.experiments import Results, runner
 from relucid.models import create
-from relucid.report.figure import PALETTE, Figure
-from relucid.train import Machine, Recipe, fit
+from relucid.report.figure import Figure
+from relucid.report.plots import curves
+from relucid.train import Machine, Recipe
 from relucid.train.recipe import Decay
-from relucid_reproductions.crelu.images import shrunk
+from relucid_reproductions.images import channels, held_out, part, trained
 
 LOADERS: dict[str, Callable[[], Data[Any]]] = {
     "imagenet": lambda: imagenet(scales=(256, 480)),
@@ -77,20 +74,14 @@ def run(
         held_out_only: to choose a rate, on images held out of the training set: the test set is not seen.
         machine: what to train on.
     """
-    split = LOADERS[data]()
-    assert split.classes is not None
-    train, test = split.train, split.test
-    if images is not None:
-        train, test = (part.take(range(count)) for part, count in zip((train, test), images, strict=True))
-    if pool > 1:
-        train, test = (shrunk(part, pool) for part in (train, test))
-    if held_out_only:
-        train, test = holdout(train, HELD_OUT, seed)
-    torch.manual_seed(seed)
-    network = create(
+    for_training, for_tests = images or (None, None)
+    parts = part(LOADERS[data](), for_training, for_tests, pool)
+    train, test = holdout(parts.train, HELD_OUT, seed) if held_out_only else (parts.train, parts.test)
+    build = partial(
+        create,
         f"gmp/{backbone}-{design}{'-authors' if authors else ''}",
-        num_classes=split.classes,
-        in_channels=train.batch(torch.tensor([0]))[0].shape[1],
+        num_classes=parts.classes or 0,
+        in_channels=channels(train),
         width=width,
         init=None if authors or init == "one" else "glorot",
     )
@@ -110,32 +101,17 @@ def run(
         augment=augment,
         normalize=normalize if normalize is not None else "mean" if authors else True,
     )
-    fitted = fit(network, train, recipe, test, seed=seed, machine=machine)
+    fitted = trained(build, train, recipe, test, seed=seed, machine=machine)
     if held_out_only:
-        return {"val_error": fitted.history["val_error"][-1], "history": fitted.history}
+        return held_out(fitted)
     errors = fitted.evaluate(test)
     return {"top1": 100 - errors["error"], "top5": 100 - errors["error5"], "history": fitted.history}
 
 
-def accuracies(results: Results, column: str, title: str) -> list[Figure]:
-    """Draw top-5 accuracies with standard errors over the seeds, for the epochs that all seeds reached."""
-    import plotly.express as px
-
-    errors = [
-        {"row": row, "split": split, "epoch": epoch, "accuracy": 100 - np.mean(seeds), "error": pd.Series(seeds).sem()}
-        for row in dict.fromkeys(row for row, _ in results.cells)
+def training_curves(results: Results, column: str) -> list[Figure]:
+    """Draw the top-5 errors of training and of validation, for the epochs that all seeds reached (gmp Fig. 4)."""
+    return [
+        figure
         for split, name in (("training", "train_error5"), ("validation", "val_error5"))
-        for epoch, seeds in enumerate(zip(*results[row, column, name, True], strict=False), 1)
-    ]  # fmt: skip
-    if not errors:
-        return []
-    plot = px.line(
-        pd.DataFrame(errors), x="epoch", y="accuracy", error_y="error", color="row", facet_col="split",
-        color_discrete_sequence=PALETTE,
-    )  # fmt: skip
-    plot.update_yaxes(title="top-5 accuracy %", col=1)
-    alt = (
-        "Lines of the top-5 accuracy over the epochs with standard errors, one per parameterization, in training and "
-        "in validation."
-    )
-    return [Figure(title, alt, plot)]
+        for figure in curves(results, name, f"top-5 {split} error %", f"Top-5 error, {split}", [column])
+    ]

@@ -18,6 +18,7 @@ from relucid.train._ensemble import Observer
 from relucid.train.measure import LOSSES, Loss, measures
 
 METHODS = ("SP", "WN", "BN", "GmP")
+OTHERS = METHODS[:3]
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # gmp C.3: the grid that rates are chosen from
 BEST_RATES = {"SP": 0.01, "WN": 0.01, "BN": 0.01, "GmP": 0.1}  # gmp C.3: the chosen rates
 SHARE = 0.2  # of the training split, held out for validation

@@ -14,15 +14,14 @@ from relucid.experiments import (
     Contrast,
     Quantity,
     Results,
-    Scale,
     Study,
     bootstrap,
     lower,
 )
 from relucid.report.figure import Figure
 from relucid_reproductions.gmp.drawing import COLORS
-from relucid_reproductions.gmp.problems import BEST_RATES, METHODS, PROBLEMS, RATES
-from relucid_reproductions.gmp.table3 import BLOCKS, HELD_OUT, ONCE, OTHERS, SAYS, SETS, run
+from relucid_reproductions.gmp.problems import BEST_RATES, METHODS, OTHERS, PROBLEMS, RATES
+from relucid_reproductions.gmp.table3 import BLOCKS, HELD_OUT, ONCE, SAYS, SETS, run, uci
 
 TOLERANCE = 1.1  # a rate is good if its error is at most this many times that of the best rate
 LABELS = {name: name.title() for name in PROBLEMS}
@@ -161,10 +160,7 @@ by_rate = Study(
         for method in METHODS
     },
     columns={column: Column(f"error at {rate:g}", digits=3) for rate, column in AT.items()},
-    scales={
-        "full": Scale({"splits": 10, "epochs": None}),
-        "smoke": Scale({"splits": 2, "epochs": 3}, {"first": [0]}),
-    },
+    scales=uci.scales,
     repeat=BLOCKS,
     splits=[f"{label} {method}" for name, label in LABELS.items() if name != "levy" for method in METHODS],
     claims=[

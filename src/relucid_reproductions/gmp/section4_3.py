@@ -24,9 +24,9 @@ from relucid.experiments import (
 from relucid.models import create
 from relucid.nn import GeometricLinear
 from relucid.report.figure import Figure
-from relucid.train import Plateau, ensemble
+from relucid.train import Plateau
 from relucid_reproductions.gmp.drawing import COLORS
-from relucid_reproductions.gmp.problems import METHODS
+from relucid_reproductions.gmp.problems import METHODS, OTHERS, Problem, Trials
 
 # Weights of length 1 (gmp's r = 1), of Glorot's length, and independent standard normal weights: badly scaled.
 INITS = {"r = 1": "one", "Glorot": "glorot", "unscaled": "unscaled"}
@@ -47,25 +47,11 @@ def run(
         for split in range(splits):
             torch.manual_seed(split)
             networks.append(network(method, init, width, depth))
-    train, held, test = ([part[place] for part in parts] for place in range(3))
-    course = ensemble(
-        networks,
-        train * len(RATES),
-        held * len(RATES),
-        rates=[rate for rate in RATES for _ in range(splits)],
-        epochs=epochs,
-        loss=cross_entropy,
-        measure=error_rate,
-        plateau=Plateau(20, 40),
-    )
-    with torch.no_grad():
-        errors = [
-            error_rate(net.eval()(part.inputs), part.targets)
-            for net, part in zip(networks, test * len(RATES), strict=True)
-        ]
+    trials = Trials(PROBLEM, networks, *(list(kind) * len(RATES) for kind in zip(*parts, strict=True)))
+    course = trials.learn([rate for rate in RATES for _ in range(splits)], epochs)
     shape = len(RATES), splits
     chosen = course.best.view(shape).argmin(0, keepdim=True)
-    error = torch.stack(errors).view(shape).gather(0, chosen)[0]
+    error = trials.errors().view(shape).gather(0, chosen)[0]
     return {
         "error": error.tolist(),
         "trained": (100.0 * (error < 50)).tolist(),
@@ -106,6 +92,9 @@ def error_rate(outputs: Tensor, targets: Tensor) -> Tensor:
     return 100 * (outputs.argmax(1) != targets).double().mean()
 
 
+PROBLEM = Problem(digits, cross_entropy, error_rate, 200, Plateau(20, 40))
+
+
 def _parts(split: int, images: int | None) -> tuple[Split, Split, Split]:
     """The splits to train on, to choose the rate and the end of training by, and to test on."""
     data = digits(split)
@@ -126,7 +115,6 @@ ROWS = {
     for method in METHODS
     for label, init in INITS.items()
 }
-OTHERS = ("SP", "WN", "BN")
 
 
 def cost(method: str, column: str) -> Quantity:

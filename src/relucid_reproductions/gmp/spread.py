@@ -5,11 +5,10 @@ from torch import Tensor
 
 from relucid.experiments import Claim, Column, Scale, Study, higher, lower, runner
 from relucid.inspect._boundary import boundary
-from relucid_reproductions.gmp.problems import BEST_RATES, METHODS, PROBLEMS, StopOn, trials
+from relucid_reproductions.gmp.problems import BEST_RATES, METHODS, OTHERS, PROBLEMS, StopOn, trials
 
 DRAWS = 100  # of the uniform points
 SHELL = (0.05, 0.95)  # quantiles of the inputs' distance from the origin
-OTHERS = ("SP", "WN", "BN")
 GAPS = ("Levy, gap", "Banana, gap")
 SHARES = ("Boston, in the shell %", "Energy, in the shell %", "Wine, in the shell %", "Yacht, in the shell %")
 

@@ -1,7 +1,7 @@
 """gmp Table 1: ResNet-50 on ImageNet under three parameterizations."""
 
 from relucid.experiments import Claim, Column, Scale, Study, by_cell, higher
-from relucid_reproductions.gmp.images import BEST, R_IS_ONE, accuracies, run
+from relucid_reproductions.gmp.images import BEST, R_IS_ONE, run, training_curves
 
 COLUMNS = {f"top-{k}": Column(f"top{k}", best="highest", perfect=100.0) for k in (1, 5)}
 PUBLISHED = {
@@ -46,7 +46,7 @@ resnet50 = Study(
     paired=False,
     published=by_cell(PUBLISHED, list(COLUMNS)),
     claims=[claim("Table 1")],
-    figures=[lambda results: accuracies(results, "top-5", "Training curves")],
+    figures=[lambda results: training_curves(results, "top-5")],
 )
 STUDIES = [
     resnet50,

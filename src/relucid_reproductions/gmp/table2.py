@@ -19,7 +19,7 @@ from relucid.experiments import (
     higher,
     tuning,
 )
-from relucid_reproductions.gmp.images import BEST, R_IS_ONE, accuracies, run
+from relucid_reproductions.gmp.images import BEST, R_IS_ONE, run, training_curves
 
 ROWS: dict[str, dict[str, Any]] = {
     "SP": {"design": "sp"},
@@ -170,7 +170,7 @@ vgg6 = Study(
             scales=("full",),  # of ImageNet32
         ),
     ],
-    figures=[lambda results: accuracies(results, AT_4B[1], "Training curves, largest batch")],
+    figures=[lambda results: training_curves(results, AT_4B[1])],
 )
 vgg6_rates = tuning(
     vgg6,

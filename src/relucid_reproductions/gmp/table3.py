@@ -8,6 +8,7 @@ from relucid.experiments import Claim, Column, Results, Scale, Study, by_cell, l
 from relucid_reproductions.gmp.problems import (
     BEST_RATES,
     METHODS,
+    OTHERS,
     PROBLEMS,
     RATES,
     ScaleInit,
@@ -73,7 +74,6 @@ VALIDATED = {method: f"{method}, held out" for method in METHODS}
 AS_PUBLISHED = {
     method: {"method": method, "stop_on": "test", "rates": [BEST_RATES[method]]} for method in METHODS
 }
-OTHERS = ("SP", "WN", "BN")
 SAYS = "GmP has the lowest test error on six UCI sets."
 
 

@@ -18,7 +18,7 @@ from relucid.models import count_parameters, create
 from relucid.randomness import seeded
 from relucid.report.figure import Figure
 from relucid.train import Fitted, Machine, Recipe, fit
-from relucid_reproductions.crelu.images import images as load
+from relucid_reproductions.images import images as load
 from relucid_reproductions.ours._refit import refit, refit_merged
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)

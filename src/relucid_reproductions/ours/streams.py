@@ -13,7 +13,7 @@ from torch.optim import Adam
 from relucid.data import Split, as_data
 from relucid.nn import CReLU, GeometricConv2d, GeometricLinear
 from relucid.train.stream import Stream
-from relucid_reproductions.crelu.images import images
+from relucid_reproductions.images import images
 
 PROBE = 256  # inputs on which units are watched after every task
 HEADS = 1_000_000  # added to a seed for the draws of output layers

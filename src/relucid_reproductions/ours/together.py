@@ -21,9 +21,9 @@ from relucid.experiments import (
     runner,
     tuning,
 )
-from relucid.models import count_parameters
 from relucid.report.plots import curves
 from relucid.train import Machine
+from relucid_reproductions.images import evaluated, held_out
 from relucid_reproductions.structure.images import AUGMENT, RECIPE, train
 
 # A block of c channels has 18 c^2 weights, with CReLU inside 27 c^2: so many channels make as many weights.
@@ -57,11 +57,7 @@ def run(
     """Train one network; its error on the held-out part, by which the rate is chosen, and on the test set."""
     backbone = merge(residual, {"width": residual["width"] * channels})
     fitted, data = train(**config, residual=backbone, recipe={**recipe, "lr": lr}, machine=machine)
-    held_out = {"val_error": fitted.history["val_error"][-1], "history": fitted.history}
-    if held_out_only:  # the runs that choose a rate do not see the test set
-        return held_out
-    error = fitted.evaluate(data.test)["error"]
-    return {**held_out, "error": error, "parameters": count_parameters(fitted.network)}
+    return held_out(fitted) | ({} if held_out_only else evaluated(fitted, data, "error"))
 
 
 def shortfall() -> Quantity:

@@ -10,7 +10,8 @@ from torch import nn
 from relucid.data import Data, Split, cifar10, cifar100, digits, holdout, imagenet
 from relucid.models import Design, create
 from relucid.models.design import CHOICES
-from relucid.train import Fitted, Machine, Recipe, fit
+from relucid.train import Fitted, Machine, Recipe
+from relucid_reproductions.images import channels, part, trained
 
 # structure Section 7.1, for CIFAR; the schedule is that of the DenseNet paper.
 RECIPE = {
@@ -46,21 +47,19 @@ SETS: dict[str, Callable[[], Data[Any]]] = {
 
 def load(data: str, images: int | None = None) -> Data[Any]:
     """A data set, with so many training images only, its first ones."""
-    whole = SETS[data]()
-    return whole if images is None else Data(whole.train.take(range(images)), whole.test, whole.classes)
+    return part(SETS[data](), images)
 
 
 def build(
     data: Data[Any], backbone: Mapping[str, Any], design: Mapping[str, Any], pool: int = 1
 ) -> nn.Module:
     """A design on a backbone; so many pixels a side become one first."""
-    assert data.classes is not None
     network = create(
         **backbone,
         **{name: value for name, value in design.items() if name not in CHOICES},
         design=Design.from_dict({name: value for name, value in design.items() if name in CHOICES}),
-        num_classes=data.classes,
-        in_channels=data.train.batch(torch.tensor([0]))[0].shape[1],
+        num_classes=data.classes or 0,
+        in_channels=channels(data.train),
     )
     return network if pool == 1 else nn.Sequential(nn.AvgPool2d(pool), network)
 
@@ -96,8 +95,7 @@ def train(
         machine: what to train on.
     """
     parts, backbone = load(data, images), {"residual": residual, "dense": dense}[family] or {}
-    torch.manual_seed(seed)
-    network = build(parts, backbone, design, pool)
     rest, held = holdout(parts.train, share, seed) if share else (parts.train, None)
     training = Recipe(**recipe, decay=(decay or {}).get(family, "groups"))
-    return fit(network, rest, training, held, seed=seed, machine=machine), parts
+    make = partial(build, parts, backbone, design, pool)
+    return trained(make, rest, training, held, seed=seed, machine=machine), parts

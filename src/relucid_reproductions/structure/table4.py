@@ -21,9 +21,9 @@ from relucid.experiments import (
     runner,
     tuning,
 )
-from relucid.models import count_parameters
 from relucid.report.plots import curves
 from relucid.train import Machine
+from relucid_reproductions.images import evaluated, held_out
 from relucid_reproductions.structure.images import AUGMENT, DECAY, RECIPE, train
 
 RESNET, CONTROL, HBNET = "ResNet", "ResNet without ReLU after the sum", "HB-Net (16)"
@@ -53,10 +53,7 @@ PUBLISHED = {
 def run(machine: Machine | None = None, **settings: Any) -> dict[str, Any]:
     """Train one network and test it once; `settings` are those of `train`."""
     fitted, data = train(machine=machine, **settings)
-    if settings.get("share"):  # the runs that choose a rate do not see the test set
-        return {"val_error": fitted.history["val_error"][-1], "history": fitted.history}
-    error, parameters = fitted.evaluate(data.test)["error"], count_parameters(fitted.network)
-    return {"error": error, "parameters": parameters, "history": fitted.history}
+    return held_out(fitted) if settings.get("share") else evaluated(fitted, data, "error")
 
 
 FULL = Scale({"decay": DECAY})
@@ -202,17 +199,19 @@ DATA = {
     for data in ("CIFAR-10", "CIFAR-100")
     for label, config in (("", WITHOUT), (" (+)", {"recipe": {"augment": AUGMENT}}))
 }
+GROWING = {
+    of_size(row, n): merge(ROWS[row], {"residual": {"depth": 6 * n + 2}, "dense": {"depth": depth}})
+    for n, depth in ((9, 40), (18, 52))
+    for row in (RESNET, HBNET)
+}
 growth = Study(
     "structure/growth",
     "HB-Net and ResNet with 56 and 110 layers on CIFAR: the runs of structure/cifar and its siblings",
     run,
-    rows={
-        of_size(row, n): merge(ROWS[row], {"residual": {"depth": 6 * n + 2}, "dense": {"depth": depth}})
-        for n, depth in ((9, 40), (18, 52))
-        for row in (RESNET, HBNET)
-    },
+    rows=GROWING,
     columns={label: Column("error", config) for label, config in DATA.items()},
-    scales={"full": FULL, "smoke": SMOKE},
+    # Rows fix the depth, and columns the data: the smoke scale must say again, for each row, what it is.
+    scales={"full": FULL, "smoke": replace(SMOKE, rows=dict.fromkeys(GROWING, SMOKE.config))},
     config=cifar.config,
     published={
         (of_size(row, n), f"{data}{label}"): errors[row_place][column_place]

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from relucid.experiments import Claim, Column, Scale, Study, by_cell, lower, merge, runner
-from relucid.models import count_parameters
 from relucid.report.plots import curves
 from relucid.train import Machine
+from relucid_reproductions.images import evaluated
 from relucid_reproductions.structure.images import DECAY, RECIPE, train
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -28,14 +28,7 @@ PUBLISHED = {
 @runner("structure/imagenet")
 def run(machine: Machine | None = None, **settings: Any) -> dict[str, Any]:
     """Train one network and test it once, on the center of each image; `settings` are those of `train`."""
-    fitted, data = train(machine=machine, **settings)
-    errors = fitted.evaluate(data.test)
-    return {
-        "error": errors["error"],
-        "error5": errors["error5"],
-        "parameters": count_parameters(fitted.network),
-        "history": fitted.history,
-    }
+    return evaluated(*train(machine=machine, **settings), "error", "error5")
 
 
 imagenet = Study(

@@ -21,8 +21,8 @@ from relucid_reproductions.crelu import (
     table_s1,
     theorem_c1,
 )
-from relucid_reproductions.crelu.images import images
 from relucid_reproductions.crelu.measures import LAYERS, measured, random_mu
+from relucid_reproductions.images import images
 
 BY_NAME = {study.name.removeprefix("crelu/"): study for study in studies("crelu")}
 LEARNED = [study for table in (fig2, fig4, table6, table_s1) for study in table.STUDIES]
@@ -101,9 +101,9 @@ def test_invariance_on_imagenet_is_that_to_the_corners_of_random_validation_imag
     inputs = torch.arange(600).repeat(3, 1).T[:, :, None, None].expand(600, 3, 72, 72).float()
     whole, seen = Split(inputs, torch.zeros(600)), []
 
-    def fit(network, train, recipe, **named):
+    def trained(build, train, recipe, **named):
         identity = Moments(torch.zeros(3), torch.eye(3, dtype=torch.float64))
-        return SimpleNamespace(moments=identity, history={}, evaluate=lambda *examples: {})
+        return SimpleNamespace(network=build(), moments=identity, history={}, evaluate=lambda *examples: {})
 
     def invariant(network, batches, layers, crop):
         shapes, numbers = {batch.shape[1:] for batch in batches}, torch.cat([b[:, 0, 0, 0] for b in batches])
@@ -112,7 +112,7 @@ def test_invariance_on_imagenet_is_that_to_the_corners_of_random_validation_imag
 
     center = Split(whole.inputs[..., 4:-4, 4:-4], whole.targets)
     monkeypatch.setattr(table4, "photos", lambda name: (center, center, whole))
-    monkeypatch.setattr(table4, "fit", fit)
+    monkeypatch.setattr(table4, "trained", trained)
     monkeypatch.setattr(table4, "invariant", invariant)
     monkeypatch.setattr(table4, "paired", lambda *rest: ({}, {}))
     for seed in (0, 0, 1):
@@ -139,7 +139,7 @@ def test_the_full_scale_of_cifar_100_is_that_of_cifar_10_but_for_the_data():
 @pytest.fixture
 def vgg(monkeypatch):
     """A function that returns the network and the recipe of a study of VGG at a scale."""
-    monkeypatch.setattr(table2, "outcome", lambda build, data, recipe, *_: (build(), recipe))
+    monkeypatch.setattr(table2, "outcome", lambda build, data, recipe, *_, **protocol: (build(), recipe))
 
     def train(study, scale, **changes):
         few = {"data": "digits", "train": 10, "test": 10}

@@ -16,11 +16,11 @@ def made(monkeypatch):
     def make(config):
         parts = []
 
-        def fit(network, train, recipe, *rest, **named):
-            parts.extend((network, recipe))
+        def trained(build, train, recipe, *rest, **named):
+            parts.extend((build(), recipe))
             raise InterruptedError
 
-        monkeypatch.setattr(images, "fit", fit)
+        monkeypatch.setattr(images, "trained", trained)
         with pytest.raises(InterruptedError):
             images.run(**config | {"data": "digits", "images": [9, 9], "width": 1 / 16})
         return tuple(parts)

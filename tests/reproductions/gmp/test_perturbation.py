@@ -9,7 +9,7 @@ from relucid.inspect._boundary import boundary
 from relucid.inspect.tracker import change
 from relucid.nn import GeometricLinear
 from relucid.nn.sphere import angles_of, metric
-from relucid_reproductions.gmp.perturbation import perturbation
+from relucid_reproductions.gmp.fig1 import perturbation
 
 quick = settings(deadline=None, max_examples=50)
 seeds = st.integers(0, 2**32)

@@ -8,8 +8,7 @@ from torch import nn
 from relucid.nn import Propagation
 from relucid.nn.rules import HeavyBall, Plain
 from relucid_reproductions.structure import lemma1, section5_1
-from relucid_reproductions.structure.convergence import layers_to_reach, strongly_convex
-from relucid_reproductions.structure.section5_1 import convergence, run
+from relucid_reproductions.structure.section5_1 import convergence, layers_to_reach, run, strongly_convex
 
 
 @pytest.fixture(scope="module")

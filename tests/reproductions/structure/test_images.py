@@ -26,6 +26,7 @@ IMAGES = Data(Split(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1)
         ("structure/cifar", "HB-Net (16)"),
         ("structure/cifar100-deeper", "AGD-Net (18)"),
         ("structure/cifar-rates", "AGD-Net (18)"),
+        ("structure/growth", "HB-Net (16), n = 18"),
         ("structure/deep", "HB-Net-110"),
         ("structure/imagenet", "AGD-Net-121"),
     ],
@@ -91,8 +92,7 @@ def recipes(monkeypatch):
     """A function that returns the recipes of runs, without running them."""
     made = []
     monkeypatch.setattr(images, "load", lambda data, images: IMAGES)
-    monkeypatch.setattr(images, "build", lambda *parts: None)
-    monkeypatch.setattr(images, "fit", lambda network, train, recipe, *rest, **named: made.append(recipe))
+    monkeypatch.setattr(images, "trained", lambda build, train, recipe, *rest, **named: made.append(recipe))
 
     def make(runs):
         made.clear()
