@@ -99,7 +99,7 @@ COMPAT ?= build/compat-$(TORCH)
 COMPAT_TESTS ?= tests/test_import.py tests/test_torch.py $(addprefix tests/,nn models inspect convert)
 
 compat: $(COMPAT)/.ready  ## the core's tests with TORCH=2.8.0, say; installs it, several GB
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(COMPAT)/bin/python -m pytest -q -m 'not slow' $(COMPAT_TESTS)
+	PYTHONPATH="$(CURDIR)/src" OMP_NUM_THREADS=1 $(COMPAT)/bin/python -m pytest -q -m 'not slow' $(COMPAT_TESTS)
 
 $(COMPAT)/.ready:
 	$(PYTHON) -m venv $(COMPAT)

@@ -25,7 +25,10 @@ def blocks(guide, language):
 def copy(tmp_path):
     """The directory of a copy of the package."""
     shutil.copytree(
-        ROOT / "src" / "relucid", tmp_path / "src" / "relucid", ignore=shutil.ignore_patterns("__pycache__")
+        ROOT / "src" / "relucid",
+        tmp_path / "src" / "relucid",
+        ignore=shutil.ignore_patterns("__pycache__"),
+        copy_function=shutil.copyfile,  # without the permissions of a checkout that cannot be written
     )
     return tmp_path
 

@@ -25,28 +25,6 @@ def test_the_table_has_a_line_for_each_layer_and_the_sums():
     assert len(set(map(len, lines))) == 1
 
 
-def test_a_network_of_ones_own_needs_an_example():
-    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3))
-    description = describe(net, torch.zeros(5, 1, 8, 8))
-    assert [(row.output_shape, row.multiply_adds) for row in description.rows] == [
-        ((2, 6, 6), 2 * 9 * 36),
-        ((72,), 0),
-        ((3,), 216),
-    ]
-    with pytest.raises(ValueError, match="describe needs an example input"):
-        describe(net)
-
-
-def test_an_embedding_gets_integers():
-    net = nn.Sequential(nn.Embedding(20, 4), nn.Flatten(), nn.Linear(12, 2))
-    description = describe(net, torch.zeros(5, 3, dtype=torch.long))
-    assert [(row.output_shape, row.multiply_adds) for row in description.rows] == [
-        ((3, 4), 0),
-        ((12,), 0),
-        ((2,), 24),
-    ]
-
-
 class Cell(nn.Module):
     def __init__(self):
         super().__init__()
@@ -56,9 +34,22 @@ class Cell(nn.Module):
         return self.cell(x)[0]
 
 
-def test_of_several_outputs_the_first_is_shown():
-    (row,) = describe(Cell(), torch.zeros(5, 3)).rows
-    assert (row.output_shape, row.multiply_adds) == ((8,), 4 * 8 * (3 + 8))
+CONVOLUTION = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3))
+EMBEDDING = nn.Sequential(nn.Embedding(20, 4), nn.Flatten(), nn.Linear(12, 2))
+
+
+@pytest.mark.parametrize(
+    "net, example, rows",
+    [
+        (CONVOLUTION, torch.zeros(5, 1, 8, 8), [((2, 6, 6), 2 * 9 * 36), ((72,), 0), ((3,), 216)]),
+        (EMBEDDING, torch.zeros(5, 3, dtype=torch.long), [((3, 4), 0), ((12,), 0), ((2,), 24)]),
+        (Cell(), torch.zeros(5, 3), [((8,), 4 * 8 * (3 + 8))]),  # of several outputs the first is shown
+    ],
+)
+def test_other_networks_are_described_by_an_example(net, example, rows):
+    assert [(row.output_shape, row.multiply_adds) for row in describe(net, example).rows] == rows
+    with pytest.raises(ValueError, match="describe needs an example input"):
+        describe(net)
 
 
 @pytest.mark.parametrize("layer", [nn.LSTM(3, 8), nn.GRU(3, 8), nn.MultiheadAttention(8, 2)])

@@ -3,69 +3,24 @@ import torch
 from torch import nn
 
 from relucid.models import create
-from relucid.nn.rules import momentum, nesterov_weights
+from relucid.nn import HeavyBall, LatestNesterov2, Propagation
 
 
-def layer(net, k, x):
-    stage = net.stage.get_submodule(str(k))
-    return torch.sigmoid(stage.fc1(x))
-
-
-def gd(T, x, depth):
-    for k in range(depth):
-        x = T(k, x)
-    return x
-
-
-def hb(T, x, depth, beta=0.3):
-    before = x
-    for k in range(depth):
-        x, before = T(k, x) + beta * (x - before), x
-    return x
-
-
-def agd(T, x, depth):
-    before, betas = x, [0.0, *momentum(depth).tolist()]
-    for k in range(depth):
-        x, before = T(k, x + betas[k] * (x - before)), x
-    return x
-
-
-def agd2(T, x, depth):
-    z, betas = x, momentum(depth).tolist()
-    for k in range(depth):
-        new = T(k, x)
-        x, z = new + betas[k] * (new - z), new
-    return x
-
-
-def agd2_latest(T, x, depth):
-    h, xs = nesterov_weights(depth).tolist(), [x]
-    for k in range(depth):
-        xs.append(xs[k] + sum(h[k][j] * (T(k, xs[j]) - xs[j]) for j in range(k + 1)))
-    return xs[-1]
-
-
-@pytest.mark.parametrize("algorithm", [gd, hb, agd, agd2, agd2_latest])
-def test_the_networks_of_section_5_3_iterate_their_algorithm(algorithm):
-    name = algorithm.__name__.replace("_", "-")
-    net = create(f"structure/fc-{name}", num_classes=6, depth=7).double()
+@pytest.mark.parametrize(
+    "algorithm, rule",
+    [
+        ("gd", "plain"),
+        ("hb", HeavyBall(0.3)),
+        ("agd", "nesterov"),
+        ("agd2", "nesterov2"),
+        ("agd2-latest", LatestNesterov2()),
+    ],
+)
+def test_the_networks_of_section_5_3_iterate_their_algorithm(algorithm, rule):
+    net = create(f"structure/fc-{algorithm}", num_classes=6, depth=7).double()
+    layers = [nn.Sequential(net.get_submodule(f"stage.{k}.fc1"), nn.Sigmoid()) for k in range(7)]
     x = torch.randn(3, 6, dtype=torch.float64)
-    expected = algorithm(lambda k, x: layer(net, k, x), x, 7)
-    torch.testing.assert_close(net(x), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_agd2_with_kept_layers_is_agd_with_an_extrapolated_output():
-    kept = create("structure/fc-agd2", num_classes=6, depth=7).double()
-    x = torch.randn(3, 6, dtype=torch.float64)
-    outputs = []
-    for depth in (6, 7):
-        shorter = create("structure/fc-agd", num_classes=6, depth=depth).double()
-        shorter.load_state_dict(kept.state_dict(), strict=False)
-        outputs.append(shorter(x))
-    before, last = outputs
-    beta = momentum(7)[-1]
-    torch.testing.assert_close(kept(x), last + beta * (last - before), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(net(x), Propagation(layers, rule)(x), rtol=1e-12, atol=1e-12)
 
 
 def test_an_mlp_has_the_layers_of_its_arguments():

@@ -64,18 +64,16 @@ def test_a_learned_slope_is_not_known_beforehand():
 
 
 @pytest.mark.parametrize(
-    "activation", [nn.GELU(), torch.tanh, F.silu, CReLU(activation=torch.tanh), nn.Linear(1, 1)]
+    "activation",
+    [
+        *(nn.GELU(), torch.tanh, F.silu, CReLU(activation=torch.tanh), nn.Linear(1, 1)),
+        *(nn.Threshold(0.1, 0), nn.Threshold(0, 20)),
+    ],
 )
-def test_what_switches_nowhere_is_none_of_them(activation):
+def test_what_switches_nowhere_or_elsewhere_is_none_of_them(activation):
     assert kind_of(activation) is None
-
-
-def test_a_threshold_elsewhere_is_none_of_the_table():
-    assert kind_of(nn.Threshold(0.1, 0)) is None
-    assert kind_of(nn.Threshold(0, 20)) is None
 
 
 def test_crelu_with_another_activation_inside_has_its_slope():
     kind = kind_of(CReLU(activation=nn.LeakyReLU(0.2)))
     assert (kind.name, kind.below, kind.doubled) == ("crelu", 0.2, True)
-    assert kind_of(CReLU(activation=torch.tanh)) is None

@@ -1,10 +1,15 @@
+import pytest
 import torch
 from torch import nn
 
-from relucid.nn import GeometricConv2d, GeometricLinear, MeanNorm, direction, geometric, parameter_groups
+from relucid.nn import GeometricConv2d, GeometricLinear, MeanNorm, geometric, parameter_groups
 
 
-def test_only_standard_weights_and_biases_decay():
+@pytest.mark.parametrize(
+    "decay_scale, scales",
+    [(False, set()), (True, {"conv.scale", "parametrized.parametrizations.weight.original1"})],
+)
+def test_only_standard_weights_and_biases_decay_and_scales_on_request(decay_scale, scales):
     net = nn.ModuleDict(
         {
             "conv": GeometricConv2d(3, 4, 3),
@@ -15,25 +20,10 @@ def test_only_standard_weights_and_biases_decay():
             "parametrized": geometric(nn.Linear(4, 2)),
         }
     )
-    decayed, kept = parameter_groups(net, 1e-3)
+    decayed, kept = parameter_groups(net, 1e-3, decay_scale=decay_scale)
     names = {id(p): name for name, p in net.named_parameters()}
-    assert {names[id(p)] for p in decayed["params"]} == {"linear.weight", "linear.bias", "parametrized.bias"}
-    assert len(decayed["params"]) + len(kept["params"]) == len(names)
-    assert (decayed["weight_decay"], kept["weight_decay"]) == (1e-3, 0.0)
-
-
-def test_scales_decay_on_request_as_the_weights_of_standard_layers_would():
-    net = nn.ModuleDict(
-        {
-            "conv": GeometricConv2d(3, 4, 3),
-            "mean": MeanNorm(4, bias=True),
-            "linear": geometric(nn.Linear(4, 2)),
-        }
-    )
-    decayed, kept = parameter_groups(net, 1e-3, decay_scale=True)
-    names = {id(p): name for name, p in net.named_parameters()}
-    scales = {"conv.scale", "linear.parametrizations.weight.original1"}
-    assert {names[id(p)] for p in decayed["params"]} == {*scales, "linear.bias"}
+    standard = {"linear.weight", "linear.bias", "parametrized.bias"}
+    assert {names[id(p)] for p in decayed["params"]} == standard | scales
     assert len(decayed["params"]) + len(kept["params"]) == len(names)
     assert (decayed["weight_decay"], kept["weight_decay"]) == (1e-3, 0.0)
 
@@ -65,18 +55,6 @@ def test_a_module_can_exempt_its_own_parameters():
 
     (group,) = parameter_groups(Gain(), 0.1)
     assert group["weight_decay"] == 0.0
-
-
-def test_decay_of_latitudes_would_destroy_directions():
-    layer = GeometricLinear(256, 8)
-    latitudes = nn.Parameter(layer.latitudes.detach().clone())
-    optimizer = torch.optim.SGD([latitudes], lr=1.0, weight_decay=0.01)
-    for _ in range(1000):
-        latitudes.grad = torch.zeros_like(latitudes)
-        optimizer.step()
-    largest = direction(latitudes).abs().amax(1)
-    assert layer.direction.abs().amax() < 0.5
-    assert largest.min() > 0.99
 
 
 def test_parameter_groups_keep_directions():

@@ -57,6 +57,13 @@ def relative_error(found, expected):
     return float((found - expected).norm() / expected.norm())
 
 
+def agree(stages, x, **tolerances):
+    """Whether both stages of a pair leave the same output, and nearly the same gradients."""
+    (y, found), (expected_y, expected) = (output_and_gradients(stage, x) for stage in stages)
+    assert torch.equal(y, expected_y)
+    torch.testing.assert_close(found, expected, **({"rtol": 1e-6, "atol": 1e-7} | tolerances))
+
+
 @quick
 @given(
     st.integers(1, 8),
@@ -66,35 +73,23 @@ def relative_error(found, expected):
 )
 def test_output_and_gradients_are_those_of_an_ordinary_stage(depth, start, store_every, make):
     x = torch.randn(2, 4, 5, 5) if make is block else torch.randn(3, 4)
-    reversible, ordinary = pair([make() for _ in range(depth)], start=start, store_every=store_every)
-    (y, found), (expected_y, expected) = (
-        output_and_gradients(reversible, x),
-        output_and_gradients(ordinary, x),
-    )
-    assert torch.equal(y, expected_y)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
-
-
-def test_gradients_agree_in_float64_at_depth_50():
-    x = torch.randn(4, 4, 6, 6, dtype=torch.float64)
-    reversible, ordinary = pair([block().double() for _ in range(50)])
-    (_, found), (_, expected) = output_and_gradients(reversible, x), output_and_gradients(ordinary, x)
-    assert relative_error(found, expected) <= 1e-10
+    agree(pair([make() for _ in range(depth)], start=start, store_every=store_every), x)
 
 
 @pytest.mark.parametrize(
-    "depth, channels, size, batch",
-    [(300, 4, 6, 4), pytest.param(1000, 16, 16, 16, marks=pytest.mark.slow)],
+    "dtype, depth, channels, size, batch, tolerance",
+    [
+        (torch.float64, 50, 4, 6, 4, 1e-10),
+        (torch.float32, 300, 4, 6, 4, 1e-5),
+        pytest.param(torch.float32, 1000, 16, 16, 16, 1e-5, marks=pytest.mark.slow),
+    ],
 )
-def test_gradients_agree_in_float32_at_any_depth(depth, channels, size, batch):
-    x = torch.randn(batch, channels, size, size)
-    reversible, ordinary = pair([block(channels) for _ in range(depth)])
-    (y, found), (expected_y, expected) = (
-        output_and_gradients(reversible, x),
-        output_and_gradients(ordinary, x),
-    )
+def test_gradients_agree_at_any_depth(dtype, depth, channels, size, batch, tolerance):
+    x = torch.randn(batch, channels, size, size, dtype=dtype)
+    stages = pair([block(channels).to(dtype) for _ in range(depth)])
+    (y, found), (expected_y, expected) = (output_and_gradients(stage, x) for stage in stages)
     assert torch.equal(y, expected_y)
-    assert relative_error(found, expected) <= 1e-5
+    assert relative_error(found, expected) <= tolerance
 
 
 def bytes_kept(stage, x):
@@ -131,8 +126,7 @@ def test_running_statistics_are_those_of_one_forward_pass():
 def test_dropout_is_recomputed_with_its_mask_and_draws_as_often_as_one_forward_pass():
     x = torch.randn(16, 4)
     reversible, ordinary = pair([nn.Sequential(dense(), nn.Dropout(0.5)) for _ in range(6)])
-    (_, found), (_, expected) = output_and_gradients(reversible, x), output_and_gradients(ordinary, x)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+    agree((reversible, ordinary), x)
     for stage in (reversible, ordinary):
         torch.manual_seed(3)
         stage(x).sum().backward()
@@ -173,8 +167,7 @@ def test_weights_shared_with_a_later_layer_get_both_gradients_under_autocast(dev
 def test_learned_coefficients_get_their_gradients(rule):
     x = torch.randn(16, 4)
     reversible, ordinary = pair([dense() for _ in range(3)], rule)
-    (_, found), (_, expected) = output_and_gradients(reversible, x), output_and_gradients(ordinary, x)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    agree((reversible, ordinary), x, rtol=1e-5, atol=1e-6)
     assert reversible.beta1.grad.abs().sum() > 0
     assert reversible.beta2.grad.abs().sum() > 0
 
@@ -211,24 +204,6 @@ def test_a_compiled_stage_trains_on():
     _, found = output_and_gradients(torch.compile(reversible, backend="eager"), x)
     _, expected = output_and_gradients(ordinary, x)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
-
-
-def test_two_processes_get_the_gradients_of_one(on_two_processes):
-    script = """
-        from torch import nn
-        from relucid.nn.propagation import Propagation
-
-        net = Propagation([nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(5)], reversible=True)
-        x = torch.randn(6, 4)
-        parallel = nn.parallel.DistributedDataParallel(net)
-        parallel(x[rank::world]).square().mean().backward()
-        result = {"spread": [p.grad for p in net.parameters()]}
-        net.zero_grad()
-        net(x).square().mean().backward()
-        result["whole"] = [p.grad for p in net.parameters()]
-    """
-    for result in on_two_processes(script):
-        torch.testing.assert_close(result["spread"], result["whole"])
 
 
 class Noisy(nn.Module):
@@ -322,8 +297,7 @@ def test_transforms_may_be_compiled():
     for k, transform in enumerate(reversible.transforms):
         reversible.add_module(str(k), torch.compile(transform, backend="aot_eager"))
     x = torch.randn(3, 4)
-    (_, found), (_, expected) = output_and_gradients(reversible, x), output_and_gradients(ordinary, x)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    agree((reversible, ordinary), x, rtol=1e-5, atol=1e-6)
 
 
 def test_parameters_given_by_functional_call_are_those_of_backward():
@@ -343,8 +317,7 @@ def test_geometric_transforms_repeat_their_result_with_hooks_too():
     for parameter in reversible.parameters():
         parameter.register_hook(lambda grad: grad)
     x = torch.randn(3, 4)
-    (_, found), (_, expected) = output_and_gradients(reversible, x), output_and_gradients(ordinary, x)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    agree((reversible, ordinary), x, rtol=1e-5, atol=1e-6)
 
 
 def test_weights_changed_before_backward_are_found_out():

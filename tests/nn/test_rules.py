@@ -16,7 +16,6 @@ from relucid.nn.rules import (
     Nesterov,
     RelaxedADMM,
     RelaxedNesterov2,
-    momentum,
     nesterov_weights,
 )
 
@@ -57,8 +56,7 @@ def gradient_descent(g, z):
     return z
 
 
-def heavy_ball(g, z, beta, before=None):
-    before = z if before is None else before
+def heavy_ball(g, z, beta, before):
     for gradient in g:
         z, before = z - gradient(z) + beta * (z - before), z
     return z
@@ -112,18 +110,11 @@ def test_plain_is_gradient_descent(depth):
 
 
 @quick
-@given(depths, betas)
-def test_heavy_ball_is_the_heavy_ball_algorithm(depth, beta):
+@given(depths, betas, st.sampled_from(["same", "zero"]))
+def test_heavy_ball_is_the_heavy_ball_algorithm_with_a_past_of_its_start(depth, beta, start):
     T, x = layers(depth), state()
-    close(Propagation(T, HeavyBall(beta))(x), heavy_ball(gradients(T), x, beta))
-
-
-@quick
-@given(depths, betas)
-def test_started_from_zero_the_algorithm_has_a_past_of_zero(depth, beta):
-    T, x = layers(depth), state()
-    stage = Propagation(T, HeavyBall(beta), start="zero")
-    close(stage(x), heavy_ball(gradients(T), x, beta, before=torch.zeros_like(x)))
+    before = x if start == "same" else torch.zeros_like(x)
+    close(Propagation(T, HeavyBall(beta), start=start)(x), heavy_ball(gradients(T), x, beta, before))
 
 
 @quick
@@ -196,19 +187,17 @@ def test_eq20(depth, data):
     close(Propagation(zip(T_, T, strict=True), RelaxedADMM(alpha, beta))(xs[0]), (xs_[-1] + xs[-1]) / 2)
 
 
-def test_residual_is_heavy_ball_with_beta2_zero():
-    T, x = layers(6), state()
-    close(Propagation(T, "residual")(x), Propagation(T, HeavyBall(beta1=1.0, beta2=0.0))(x))
-
-
-def test_plain_is_heavy_ball_without_momentum():
-    T, x = layers(6), state()
-    close(Propagation(T, "plain")(x), Propagation(T, HeavyBall(0.0))(x))
-
-
-def test_nesterov2_is_eq18_with_the_coefficients_of_eq5():
+@pytest.mark.parametrize(
+    "rule, other",
+    [
+        ("plain", HeavyBall(0.0)),
+        ("residual", HeavyBall(beta1=1.0, beta2=0.0)),
+        ("nesterov2", RelaxedNesterov2()),  # the coefficients of Eq. 5
+    ],
+)
+def test_rules_with_these_coefficients_are_others(rule, other):
     T, x = layers(9), state()
-    close(Propagation(T, "nesterov2")(x), Propagation(T, RelaxedNesterov2())(x))
+    close(Propagation(T, rule)(x), Propagation(T, other)(x))
 
 
 def test_both_readings_of_eq13_agree_where_all_layers_are_one():
@@ -231,20 +220,6 @@ def test_relaxed_admm_is_dmrnet_by_default_and_not_eq14():
         left, right = a(left) + left / 2 + right / 2, b(right) + left / 2 + right / 2
     close(Propagation(pairs, RelaxedADMM())(x), (left + right) / 2)
     assert not torch.allclose(Propagation(pairs, RelaxedADMM())(x), Propagation(pairs, ADMM())(x))
-
-
-def test_momentum_of_the_first_layers():
-    # beta_1, beta_2, beta_3, solved by hand
-    torch.testing.assert_close(momentum(3), torch.tensor([0, 0.2818, 0.4340]).double(), atol=5e-5, rtol=0)
-
-
-def test_weights_of_all_layers_obey_eq5():
-    theta, h = thetas(20), nesterov_weights(20)
-    for k in range(1, 20):
-        factor = theta[k + 1] * (1 - theta[k]) / theta[k]
-        close(h[k, : k - 1], factor * h[k - 1, : k - 1])
-        close(h[k, k - 1], factor * (h[k - 1, k - 1] - 1))
-        assert h[k, k] == pytest.approx(1 + factor, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -173,20 +173,28 @@ def test_the_callers_tensors_are_left_alone():
     assert torch.equal(w, kept)
 
 
-def test_vmap_grad_and_hessian_agree_with_the_reference():
+@pytest.mark.parametrize(
+    "function, of_angles",
+    [(unit_vector, lambda a: a), (direction, lambda a: PI / 2 - a)],
+    ids=["angles", "latitudes"],
+)
+def test_vmap_grad_and_hessian_agree_with_the_reference(function, of_angles):
     angles, weights = torch.randn(6, 4, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
 
     def ours(a):
-        return (unit_vector(a).pow(3) * weights).sum()
+        return (function(of_angles(a)).pow(3) * weights).sum()
 
     def theirs(a):
         return (reference(a).pow(3) * weights).sum()
 
-    scales = torch.randn(6, dtype=torch.float64)
-    assert torch.allclose(vmap(unit_vector, in_dims=1)(angles.T), reference(angles))
-    assert torch.allclose(vmap(direction)(PI / 2 - angles, scales), scales[:, None] * reference(angles))
+    assert torch.allclose(vmap(function, in_dims=1)(of_angles(angles.T)), reference(angles))
     assert torch.allclose(vmap(grad(ours))(angles), vmap(grad(theirs))(angles))
     assert torch.allclose(vmap(hessian(ours))(angles), vmap(hessian(theirs))(angles))
+
+
+def test_vmap_takes_a_scale():
+    latitudes, scales = torch.randn(6, 4), torch.randn(6)
+    assert torch.equal(vmap(direction)(latitudes, scales), direction(latitudes, scales))
 
 
 @pytest.mark.parametrize("function", [unit_vector, direction])

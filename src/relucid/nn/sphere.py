@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from relucid.nn.sphere_grad import sum_from_right, unit_rows
+from relucid.nn.sphere_grad import sines_and_cosines, sum_from_right, unit_rows
 from relucid.nn.tracing import is_exported
 
 
@@ -19,7 +19,7 @@ def unit_vector(angles: Tensor) -> Tensor:
 
     .. math:: u_i = \cos\theta_i \prod_{j<i} \sin\theta_j, \qquad u_n = \prod_{j<n} \sin\theta_j
 
-    Exact at every angle, also where a sine is 0; `direction`, which layers use, takes a fraction of its time.
+    Exact at every angle, also where a sine is 0, for which `direction` has no latitude.
 
     Args:
         angles: (..., n - 1), in radians. With no angles, the vector is (1).
@@ -33,9 +33,7 @@ def unit_vector(angles: Tensor) -> Tensor:
     tensor([ 0.2857, -0.4286, -0.8571])
     """
     _check(angles, "angles")
-    wide = torch.promote_types(angles.dtype, torch.float32)
-    x = angles.to(wide)
-    return _written_out(x.cos(), x.sin()).to(angles.dtype)
+    return _vector(-angles, None, quarter=True)
 
 
 def direction(latitudes: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -61,10 +59,7 @@ def direction(latitudes: Tensor, scale: Tensor | None = None) -> Tensor:
             f"{tuple(latitudes.shape)} latitudes need a scale of shape {tuple(latitudes.shape[:-1])}, "
             f"not {tuple(scale.shape)}"
         )
-    # Half precision has too few digits for a product of hundreds of factors.
-    x = latitudes.to(torch.promote_types(latitudes.dtype, torch.float32))
-    u = _written_out(x.sin(), x.cos()) if x.shape[-1] == 0 or is_exported() else unit_rows(x)
-    return (u if scale is None else u * scale.to(x.dtype).unsqueeze(-1)).to(latitudes.dtype)
+    return _vector(latitudes, scale, quarter=False)
 
 
 def angles_of(vector: Tensor) -> Tensor:
@@ -127,6 +122,14 @@ def _check(x: Tensor, what: str) -> None:
         raise TypeError(f"{what} must be a real floating-point tensor, not {x.dtype}")
     if x.dim() == 0:
         raise ValueError(f"{what} must have at least one dimension, the last one; got a single number")
+
+
+def _vector(latitudes: Tensor, scale: Tensor | None, quarter: bool) -> Tensor:
+    # Half precision has too few digits for a product of hundreds of factors.
+    x = latitudes.to(torch.promote_types(latitudes.dtype, torch.float32))
+    written_out = x.shape[-1] == 0 or is_exported()
+    u = _written_out(*sines_and_cosines(x, quarter)) if written_out else unit_rows(x, quarter)
+    return (u if scale is None else u * scale.to(x.dtype).unsqueeze(-1)).to(latitudes.dtype)
 
 
 def _heads_and_tails(vector: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,26 +22,34 @@ from relucid.nn.tracing import mapped_first
 _BLOCK = 2**20
 
 
-def unit_rows(latitudes: Tensor) -> Tensor:
-    """The unit vectors, (..., n), of latitudes, (..., n - 1); blocks of rows at a time if there are many."""
+def unit_rows(latitudes: Tensor, quarter: bool = False) -> Tensor:
+    """The unit vectors, (..., n), of latitudes, (..., n - 1); blocks of rows at a time if there are many.
+
+    With ``quarter`` the latitudes are pi/2 more than given: exact, as if pi/2 were a number of the format.
+    """
     if not latitudes.is_cpu or torch.compiler.is_compiling() or latitudes.numel() <= _BLOCK:
-        return _unit(latitudes)
+        return _unit(latitudes, quarter)
     rows = latitudes.reshape(-1, latitudes.shape[-1])
     blocks = rows.split(max(1, _BLOCK * torch.get_num_threads() // rows.shape[1]))
     if torch.is_grad_enabled():  # whether the latitudes require a gradient cannot be told under vmap
-        u = torch.cat([_unit(block) for block in blocks])
+        u = torch.cat([_unit(block, quarter) for block in blocks])
     else:  # one array of this size
         u = rows.new_empty(len(rows), rows.shape[1] + 1)
         for block, into in zip(blocks, u.split(len(blocks[0])), strict=True):
-            into.copy_(_unit(block))
+            into.copy_(_unit(block, quarter))
     return u.view(*latitudes.shape[:-1], -1)
 
 
-def _unit(latitudes: Tensor) -> Tensor:
+def _unit(latitudes: Tensor, quarter: bool) -> Tensor:
     # torch.compile does not trace a function that defines forward mode.
     function = _Direction if torch.compiler.is_compiling() else _DirectionForwardMode
-    u: Tensor = function.apply(latitudes)[0]
+    u: Tensor = function.apply(latitudes, quarter)[0]
     return u
+
+
+def sines_and_cosines(latitudes: Tensor, quarter: bool) -> tuple[Tensor, Tensor]:
+    """Of the latitudes, or of what is pi/2 more."""
+    return (latitudes.cos(), -latitudes.sin()) if quarter else (latitudes.sin(), latitudes.cos())
 
 
 def sum_from_right(x: Tensor) -> Tensor:
@@ -60,8 +68,8 @@ def _sum_after(x: Tensor) -> Tensor:
 
 def _vjp(t: Tensor, p: Tensor, u: Tensor, g: Tensor) -> Tensor:
     """The gradient of <g, u> in the latitudes."""
-    after = (g[..., 1:] * u[..., 1:]).flip(-1).cumsum_(-1).flip(-1)
-    return (g[..., :-1] * p).addcmul_(after, t, value=-1)
+    # Not in place: torch.func has no rule for that under vmap.
+    return torch.addcmul(g[..., :-1] * p, sum_from_right(g[..., 1:] * u[..., 1:]), t, value=-1)
 
 
 def _jvp(t: Tensor, p: Tensor, v: Tensor) -> Tensor:
@@ -81,48 +89,59 @@ def _hvp(t: Tensor, p: Tensor, u: Tensor, g: Tensor, v: Tensor) -> Tensor:
     return -(diagonal + t * _sum_after(gradient * v) + gradient * _sum_before(t * v))
 
 
+def _divided(along: Tensor, across: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """u, t and p from the sines and cosines, which are written over."""
+    t, p = along.div_(across), across.cumprod_(-1)
+    u = p.new_empty(*p.shape[:-1], p.shape[-1] + 1)
+    u[..., :-1].copy_(t).mul_(p)
+    u[..., -1:].copy_(p[..., -1:])
+    return u, t, p
+
+
 class _Direction(torch.autograd.Function):
-    """Latitudes -> (u, t, p); only u has derivatives."""
+    """(latitudes, quarter) -> ([the exact u,] u, t, p); only the first has derivatives."""
 
     @staticmethod
-    def forward(latitudes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        p = latitudes.cos()
-        t = latitudes.sin().div_(p)
-        p.cumprod_(-1)
-        u = p.new_empty(*p.shape[:-1], p.shape[-1] + 1)
-        u[..., :-1].copy_(t).mul_(p)
-        u[..., -1:].copy_(p[..., -1:])
-        return u, t, p
+    def forward(latitudes: Tensor, quarter: bool) -> tuple[Tensor, ...]:
+        t, p = sines_and_cosines(latitudes, quarter)
+        if not quarter:
+            return _divided(t, p)
+        # A cosine may be 0. Derivatives are taken just beside it: at a number that is negligible, yet products of two
+        # or three of it do not underflow.
+        exact = torch.cat((t, torch.ones_like(t[..., :1])), -1)
+        exact[..., 1:].mul_(p.cumprod(-1))
+        small = torch.finfo(p.dtype).tiny ** 0.25
+        return exact, *_divided(t, torch.where(p.abs() < small, torch.full_like(p, small).copysign_(p), p))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, ...]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, bool], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)  # no zeros for t and p
-        ctx.save_for_backward(*inputs, *output)
-        ctx.save_for_forward(*inputs, *output)
+        ctx.no_tangents = (None,) * (len(output) - 1)
+        ctx.save_for_backward(inputs[0], *output[-3:])
+        ctx.save_for_forward(inputs[0], *output[-3:])
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, *_: None) -> Tensor | None:
+    def backward(ctx: Any, g: Tensor | None, *_: None) -> tuple[Tensor | None, None]:
         if g is None:
-            return None
+            return None, None
         latitudes, u, t, p = ctx.saved_tensors
-        if torch.compiler.is_compiling():
-            return _vjp(t, p, u, g)
-        if torch.is_grad_enabled() or forward_ad.unpack_dual(latitudes).tangent is not None:
-            gradient: Tensor = _VJP.apply(latitudes, t, p, u, g)
-            return gradient
-        return _vjp(t, p, u, g)
+        differentiated = torch.is_grad_enabled() or forward_ad.unpack_dual(latitudes).tangent is not None
+        if differentiated and not torch.compiler.is_compiling():
+            return _VJP.apply(latitudes, t, p, u, g), None
+        return _vjp(t, p, u, g), None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
-        return _DirectionForwardMode.apply(*mapped_first(info, in_dims, inputs)), (0, 0, 0)
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
+        output = _DirectionForwardMode.apply(*mapped_first(info, in_dims, inputs))
+        return output, (0,) * len(output)
 
 
 class _DirectionForwardMode(_Direction):
     @staticmethod
-    def jvp(ctx: Any, v: Tensor) -> tuple[Tensor, None, None]:
+    def jvp(ctx: Any, v: Tensor, _: None) -> tuple[Tensor | None, ...]:
         _, _, t, p = ctx.saved_tensors
-        return _jvp(t, p, v), None, None
+        return _jvp(t, p, v), *ctx.no_tangents
 
 
 class _VJP(torch.autograd.Function):
