@@ -32,6 +32,7 @@ from relucid_reproductions.ours._stack import Architecture, Stack
 
 NEWCOMERS = 500_000  # added to the seeds of networks that come later
 CLASSES = 10
+CONVERSION = Architecture("crelu")
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Learners:
         self.digits, self.batch, self.epochs = digits, batch, epochs
         self.draws = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.rows = torch.arange(len(seeds)).unsqueeze(1)
-        self.stack = self._stack(Architecture(), closed="convert" in way.at)
+        self.stack = self._stack(Architecture(), later=CONVERSION if "convert" in way.at else None)
         self.frozen: tuple[
             Stack, ...
         ] = ()  #: of an injected network, the old one and the copy of the new one
@@ -89,9 +90,9 @@ class Learners:
             self.inputs = self.inputs[:, :digits]
         self.shown = self.inputs
 
-    def _stack(self, architecture: Architecture, later: int = 0, closed: bool = False) -> Stack:
-        seeds = [later + seed for seed in self.seeds]
-        return Stack(architecture, seeds, [self.rate] * len(seeds), closed=closed)
+    def _stack(self, architecture: Architecture, first: int = 0, later: Architecture | None = None) -> Stack:
+        seeds = [first + seed for seed in self.seeds]
+        return Stack(architecture, seeds, [self.rate] * len(seeds), later=later)
 
     def _drawn(self, draw: Any) -> Tensor:
         return torch.stack([draw(generator) for generator in self.draws])
@@ -137,7 +138,7 @@ class Learners:
     @torch.no_grad()
     def worst(self) -> Tensor:
         """The percentage of dead units of the worst layer, (M,)."""
-        return 100 * self.stack.dead(self.shown[:, : self.digits]).double().mean(2).amax(1)
+        return self.stack.dead_share(self.shown[:, : self.digits]).amax(1)
 
     @torch.no_grad()
     def repair(self) -> None:
