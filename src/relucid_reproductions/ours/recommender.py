@@ -6,6 +6,7 @@ ADDED before any run of their rows, with the results of the others in view.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any, TypeVar
 
 import torch
@@ -24,7 +25,7 @@ from relucid.experiments import (
     lower,
     runner,
 )
-from relucid.report.figure import Figure, literal
+from relucid.report.figure import PALETTE, Figure, literal
 from relucid_reproductions.ours._bandit import Agents, Arm, World
 from relucid_reproductions.ours._said import failures, finished, near
 
@@ -371,21 +372,42 @@ def story(results: Results) -> str:
 
 def over_phases(results: Results) -> list[Figure]:
     """Draw the reward over the phases: ReLU, new networks, the best remedy, the repaired one and CReLU."""
+    means = {row: results[row, REWARD].mean() for row in OTHERS if len(results.behind(row, REWARD))}
+    rival = [best(means)] if means else []
+    return drawn(results, (RELU, NEW, *rival, REVIVED, CRELU), REWARD, REVIVED)
+
+
+def conversions(results: Results, row: str, column: str) -> list[int]:
+    """The phases after which agents were converted."""
+    return sorted({round(phase) for phase in results[row, column, "repaired"] if phase})
+
+
+def drawn(results: Results, rows: Sequence[str], column: str, converted: str) -> list[Figure]:
+    """Draw the reward of rows over the phases, and mark when one of them was converted."""
     import plotly.graph_objects as go
 
-    known = [row for row in TRIED if (row, REWARD) in results.cells and len(results[row, REWARD])]
-    remedies = [row for row in OTHERS if row in known]
-    if not remedies:
+    known = [row for row in rows if results.behind(row, column)]
+    if converted not in known:
         return []
-    rival = best({row: results[row, REWARD].mean() for row in remedies})
-    drawn = [row for row in (RELU, NEW, rival, REVIVED, CRELU) if row in known]
-    plot = go.Figure(layout={"xaxis_title": "phase", "yaxis_title": literal(REWARD), "height": 380})
-    for row in drawn:
-        curve = results[row, REWARD, "reward", True].iloc[0]
-        plot.add_scatter(x=[*range(1, len(curve) + 1)], y=curve, name=literal(row), mode="lines+markers")
-    ends = ", ".join(f"{row} {results[row, REWARD].mean():.0f}%" for row in drawn)
-    alt = f"Lines of the share of recommendations that users like, phase by phase; in the last four: {ends}."
-    return [Figure("Reward in the last fifth of every phase", alt, plot)]
+    plot = go.Figure(layout={"xaxis_title": "phase", "yaxis_title": "liked %", "height": 380})
+    plot.update_yaxes(rangemode="tozero")
+    for row, color in zip(known, PALETTE, strict=False):
+        curve = results[row, column, "reward", True].iloc[0]
+        line = {"color": color, "width": 5 if row == converted else 2}
+        plot.add_scatter(x=[*range(1, len(curve) + 1)], y=curve, name=literal(row), mode="lines", line=line)
+    after = conversions(results, converted, column)
+    if after:
+        said = {
+            "annotation_text": "<b>to_crelu(model, …)</b><br>no output changes",
+            "annotation_position": "top",
+        }
+        plot.add_vline(
+            x=fmean(after) + 0.5, line_dash="dash", line_color=PALETTE[known.index(converted)], **said
+        )
+    ends = ", ".join(f"{row} {results[row, column].mean():.0f}%" for row in known)
+    moment = f" It was converted after phase {' or '.join(map(str, after))}." if after else ""
+    alt = f"Lines of the share of recommendations that users like, phase by phase; in the last four: {ends}.{moment}"
+    return [Figure("Recommendations that users like, in the last fifth of every phase", alt, plot)]
 
 
 def at_edges() -> list[str]:
@@ -414,11 +436,10 @@ hindsight = Study(
 
 YOUNG, GRADUAL = "blocks 2 to 5 %", "gradual drift"
 DRIFTING = (RELU, WIDER, ANCHORED, NORM_DECAY, REDO, PRELU)
-DRIFTING_TOO = (TANH, LEAKY, NORM_CRELU_DECAY)
 drift = Study(
     "recommender-drift",
     f"{TITLE}, one user's per step",
-    rows=rows({row: RATES_FIRST[row] for row in (*DRIFTING, *REPAIRED, CRELU, *DRIFTING_TOO)}),
+    rows=rows({row: RATES_FIRST[row] for row in (*DRIFTING, *REPAIRED, CRELU)}),
     claims=[
         Claim(f"gate, {GRADUAL}", "ReLU earns less in the last four blocks than in blocks 2 to 5.",
               [Contrast(Cell(RELU, REWARD), Cell(RELU, YOUNG), "lower")]),
@@ -432,9 +453,6 @@ drift = Study(
               "with ReDo and with PReLU.",
               higher(REVIVED, DRIFTING[2:], REWARD)),
         Claim(f"CReLU, {GRADUAL}", "CReLU from the start earns more than these.", higher(CRELU, DRIFTING, REWARD)),
-        Claim(f"layer norm, CReLU and L2, {GRADUAL}",
-              "With layer norm, CReLU and L2, a network earns more than with tanh, leaky ReLU, or layer norm and L2.",
-              higher(NORM_CRELU_DECAY, (TANH, LEAKY, NORM_DECAY), REWARD), stated=STATED),
     ],
     **BASE | {
         "columns": {**COLUMNS, YOUNG: Column("young", best="highest", digits=1)},
