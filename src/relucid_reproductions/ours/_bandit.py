@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relucid.data import as_data
+from relucid.data import Split, as_data
 from relucid_reproductions.ours._stack import Architecture, Recycling, Stack
 
 ITEMS = 10
@@ -128,9 +128,8 @@ class Life:
     dead: list[Tensor] = field(default_factory=list)  #: units
     worst: list[Tensor] = field(default_factory=list)  #: dead units of the worst layer
     repaired: Tensor = field(default_factory=lambda: torch.zeros(0))  #: after which phase; 0 if never
-    moved: Tensor = field(
-        default_factory=lambda: torch.zeros(0)
-    )  #: the largest change of an output by the repair
+    #: the largest change of an output by the repair
+    moved: Tensor = field(default_factory=lambda: torch.zeros(0))
     parameters: int = 0
 
 
@@ -213,7 +212,7 @@ class Agents:
         for update in range(world.updates):
             self.learn((draws.replayed[:, number, update] * min(self.seen, world.memory)).long())
         if self.arm.redo and (self.seen // world.batch) % REDO_EVERY == 0:
-            self.redo()
+            self.stack.redo(self.users, self.arm.redo)
         return rewards.mean(1)
 
     def learn(self, which: Tensor) -> None:
@@ -225,12 +224,6 @@ class Agents:
         self.stack.step((chosen - self.earned.gather(1, which)).square().mean(1))
         if self.recycling:
             self.recycling.step([*seen, values])
-
-    def redo(self) -> None:
-        """Redraw dormant units."""
-        dormant = self.stack.dormant(self.users, self.arm.redo)
-        for place, layer in dormant.any(2).nonzero().tolist():
-            self.stack.draw(place, layer, dormant[place, layer].nonzero().flatten())
 
     def maintain(self, phase: int) -> None:
         """Do what the arm does after a phase."""
@@ -272,12 +265,12 @@ class Agents:
 
 def _pixels(users: int, generator: torch.Generator) -> Tensor:
     """The standardized pixels (users, 64) of digits drawn at random."""
-    pixels, _ = all_digits()
+    pixels = all_digits().inputs
     return pixels[torch.randperm(len(pixels), generator=generator)[:users]]
 
 
-def all_digits() -> tuple[Tensor, Tensor]:
-    """All 1797 digits as rows of 64 pixels, standardized as a whole, and their classes."""
+def all_digits() -> Split:
+    """All 1797 digits as rows of 64 pixels, standardized as a whole."""
     data = as_data("digits")
     pixels = torch.cat([data.train.inputs, data.test.inputs]).flatten(1).to(torch.get_default_dtype())
-    return (pixels - pixels.mean()) / pixels.std(), torch.cat([data.train.targets, data.test.targets])
+    return Split((pixels - pixels.mean()) / pixels.std(), torch.cat([data.train.targets, data.test.targets]))

@@ -259,9 +259,7 @@ class Agents:
                 self.value.open(place)
         if self.arm.redo and (number + 1) % REDO_EVERY == 0:
             for stack in (self.policy, self.value):
-                dormant = stack.dormant(rollout.seen, self.arm.redo)
-                for place, layer in dormant.any(2).nonzero().tolist():
-                    stack.draw(place, layer, dormant[place, layer].nonzero().flatten())
+                stack.redo(rollout.seen, self.arm.redo)
 
     def change(self) -> None:
         """Do what the arm does when sensors change."""

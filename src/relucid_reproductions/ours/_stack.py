@@ -204,6 +204,12 @@ class Stack:
         activity = torch.stack([h.abs().mean(1) for h in self.layers(x)[1:-1]], 1)
         return activity <= threshold * activity.mean(2, keepdim=True)
 
+    def redo(self, x: Tensor, threshold: float) -> None:
+        """Draw dormant units again (ReDo)."""
+        dormant = self.dormant(x, threshold)
+        for place, layer in dormant.any(2).nonzero().tolist():
+            self.draw(place, layer, dormant[place, layer].nonzero().flatten())
+
     def renew(self, place: int, *, head: bool = False) -> None:
         """Put a new network, or a new last layer, with a new optimizer in the place of one."""
         fresh, last = self.fresh(place), 2 * self.architecture.layers

@@ -5,7 +5,6 @@ ADDED before any run of their rows, with the results of the others in view.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -27,7 +26,7 @@ from relucid.experiments import (
 )
 from relucid.report.figure import PALETTE, Figure, literal
 from relucid_reproductions.ours._bandit import Agents, Arm, World
-from relucid_reproductions.ours._said import failures, finished, near
+from relucid_reproductions.ours._said import failures, finished, near, settings
 
 RELU, WIDER = "ReLU", "ReLU, 88 units"
 NEW, NEW_WIDER, NEW_CRELU = (f"new network at every change: {what}" for what in (RELU, WIDER, "CReLU"))
@@ -107,6 +106,7 @@ EARLY_RATES: Mapping[str, float] = {
     NORM: 1e-3,
     **{f"{NORM_DECAY}: {s}": 1e-3 for s in TRIED[NORM_DECAY]},
     NORM_CRELU: 1e-3,
+    **{f"{NORM_CRELU_DECAY}: {s}": 1e-3 for s in TRIED[NORM_CRELU_DECAY]},
     f"{ANCHORED}: 0.002": 1e-3,
 }
 STRENGTHS: Mapping[str, str] = {
@@ -161,12 +161,6 @@ def run(
 def mean(phases: Sequence[Tensor]) -> Tensor:
     """The mean over phases, by agent."""
     return torch.stack([*phases]).mean(0)
-
-
-def settings(arm: Arm) -> dict[str, Any]:
-    """What an arm adds to a configuration: what it does that the plain agent does not."""
-    plain = asdict(Arm())
-    return {"arm": {name: value for name, value in asdict(arm).items() if value != plain[name]}}
 
 
 def label(row: str, strength: str) -> str:
@@ -228,7 +222,7 @@ CHOOSES: dict[str, Any] = {"run": run, "repeat": {}}
 FEW = Scale({**SMOKE, "seeds": [100]})
 early = Study(
     "recommender-rates", f"{TITLE}, in the first two phases, by learning rate",
-    rows={name: settings(arm) for name, arm in ALL.items() if not name.startswith(WARNED)},
+    rows={name: settings("arm", arm) for name, arm in ALL.items() if not name.startswith(WARNED)},
     columns={
         at(SMALL, "first"): Column("first", {"rates": [SMALL]}, best="highest", digits=1),
         **at_rates("first", RATES),
@@ -240,7 +234,7 @@ early = Study(
 strengths = Study(
     "recommender-strengths", f"{TITLE}, by strength, at the rate of the first two phases",
     rows={
-        label(row, s): {**settings(arm), "rates": [EARLY_RATES.get(label(row, s), USUAL)]}
+        label(row, s): {**settings("arm", arm), "rates": [EARLY_RATES.get(label(row, s), USUAL)]}
         for row, tried in TRIED.items() if len(tried) > 1 for s, arm in tried.items()
     },
     columns={REWARD: Column("reward", best="highest", digits=1), "rate": Column("rate", best=None, digits=4)},
@@ -250,7 +244,7 @@ strengths = Study(
 )  # fmt: skip
 whole = Study(
     "recommender-whole", f"{TITLE}, on the whole stream, by learning rate",
-    rows={row: settings(arm_of(row)) for row in HINDSIGHT_RATES},
+    rows={row: settings("arm", arm_of(row)) for row in HINDSIGHT_RATES},
     columns=at_rates("reward", WHOLE),
     config={"seeds": CHOOSING[:2], "rates": WHOLE},
     scales={"cpu": Scale(SIZES), "smoke": FEW},
@@ -270,7 +264,7 @@ COLUMNS = {
 
 def rows(rates: Mapping[str, float]) -> dict[str, dict[str, Any]]:
     """Rows at the strengths that were chosen, at these rates."""
-    return {row: {**settings(arm_of(row)), "rates": [rate]} for row, rate in rates.items()}
+    return {row: {**settings("arm", arm_of(row)), "rates": [rate]} for row, rate in rates.items()}
 
 
 RATES_FIRST = {
