@@ -418,21 +418,20 @@ QUOTED: dict[str, Quoted] = {
             "new": "new agent at every change",
         }.items()
     },
-    "recommender.rival": lambda evidence: f"{_recommended(evidence)[0]:.0f}",
-    "recommender.rival.name": lambda evidence: _recommended(evidence)[1],
+    "recommender.rival": lambda evidence: f"{recommended(evidence)[0]:.0f}",
+    "recommender.rival.name": lambda evidence: " and ".join(recommended(evidence)[1].split(", ")),
 }
 
 
-def _recommended(evidence: Evidence) -> tuple[float, str]:
-    """The best remedy of others for the recommender, by its mean, with its name."""
+def recommended(evidence: Evidence) -> tuple[float, str]:
+    """The best remedy of others for the recommender: its mean and its row."""
     results = evidence.results("recommender")
     rivals = (
         *("norm_l2", "l2init", "redo", "prelu", "shrink", "recycled", "norm"),
         *("tanh", "leaky", "slopes", "grown", "injected"),
     )
     rewards = {RECOMMENDER[rival]: results[RECOMMENDER[rival], "reward %"] for rival in rivals}
-    best, name = max((float(reward.mean()), row) for row, reward in rewards.items() if len(reward))
-    return best, " and ".join(name.split(", "))
+    return max((float(reward.mean()), row) for row, reward in rewards.items() if len(reward))
 
 
 def pages() -> list[Path]:

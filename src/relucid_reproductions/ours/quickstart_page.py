@@ -13,9 +13,9 @@ from relucid.report.study import commands, facts, grid
 from relucid_reproductions.gmp.evolution import LARGE
 from relucid_reproductions.gmp.fig3 import in_training
 from relucid_reproductions.ours.depth import SIDES
-from relucid_reproductions.ours.recommender import CONVERTED, CRELU, NEW, NORM_DECAY, RELU, drawn
+from relucid_reproductions.ours.recommender import CONVERTED, CRELU, NEW, NORM_DECAY, RELU, TANH, drawn
 
-RECOMMENDERS = (RELU, CONVERTED, NEW, NORM_DECAY, CRELU)
+RECOMMENDERS = (RELU, CONVERTED, NEW, NORM_DECAY, TANH, CRELU)
 METHODS = {"standard": "SP", "weight norm": "WN", "batch norm": "BN", "geometric": "GmP"}
 LAYERS = {f"{layers} layers": layers for layers in (10, 100, 1000)}
 LIKED, FIRST = "liked %", "first two phases %"

@@ -104,7 +104,7 @@ def test_the_page_has_three_parts_each_with_its_figure_and_table(results):
 def test_recorded_runs_are_judged_on_the_page_and_the_conversion_is_marked(request):
     results = Results(STUDY, "full", read(request.config.rootpath / "results"))
     three = parts(results, {})
-    assert [len(part.findings) for part in three] == [2, 2, 1]
+    assert [len(part.findings) for part in three] == [3, 2, 1]
     assert all(finding.verdicts for part in three for finding in part.findings)
     first, last = results[CONVERTED, LIKED, "repaired"].agg(["min", "max"])
     (mark,) = three[0].figures[0].plot.layout.shapes
