@@ -117,6 +117,8 @@ STRENGTHS: Mapping[str, str] = {
     RECYCLED: "0.001",
     CONVERTED: "optimizer new",
     REVIVED: "optimizer new",
+    SLOPES: "optimizer new",
+    GROWN: "optimizer kept",
 }
 HINDSIGHT_RATES: Mapping[str, float] = {
     **{row: USUAL for row in TRIED if row not in ADDED},
