@@ -385,7 +385,7 @@ def drawn(results: Results, rows: Sequence[str], column: str, converted: str) ->
     known = [row for row in rows if results.behind(row, column)]
     if converted not in known:
         return []
-    plot = go.Figure(layout={"xaxis_title": "phase", "yaxis_title": "liked %", "height": 380})
+    plot = go.Figure(layout={"xaxis_title": "phase", "yaxis_title": "liked %", "height": 460})
     plot.update_yaxes(rangemode="tozero")
     for row, color in zip(known, PALETTE, strict=False):
         curve = results[row, column, "reward", True].iloc[0]
