@@ -395,7 +395,7 @@ def drawn(results: Results, rows: Sequence[str], column: str, converted: str) ->
     if after:
         said = {
             "annotation_text": "<b>to_crelu(model, …)</b><br>no output changes",
-            "annotation_position": "top",
+            "annotation_position": "bottom left",
         }
         plot.add_vline(
             x=fmean(after) + 0.5, line_dash="dash", line_color=PALETTE[known.index(converted)], **said
