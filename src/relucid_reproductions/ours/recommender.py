@@ -119,6 +119,7 @@ STRENGTHS: Mapping[str, str] = {
     REVIVED: "optimizer new",
     SLOPES: "optimizer new",
     GROWN: "optimizer kept",
+    NORM_CRELU_DECAY: "0.001",
 }
 HINDSIGHT_RATES: Mapping[str, float] = {
     **{row: USUAL for row in TRIED if row not in ADDED},
