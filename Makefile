@@ -30,7 +30,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip $(INSTALL) -c constraints.txt $(TESTED) -e '.[dev]'
 	touch $@
 
-quickstart: setup  ## measure four findings on small networks, and write a page about them
+quickstart: setup  ## a recommender that stops learning, and two more findings, measured; and a page about them
 	$(BIN)/relucid run quickstart
 	$(BIN)/relucid report quickstart -o quickstart.html --force
 

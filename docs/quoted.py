@@ -247,12 +247,8 @@ def _best(rivals: Mapping[str, str], measured: Callable[[str], Mean | OfCell], n
     return best
 
 
-def _deep(metric: str, shown: str = ".2f") -> Mean:
-    return Mean("quickstart", metric, {"part": "depth", "layers": 1000}, shown)
-
-
-def _turn(method: str) -> Mean:
-    return Mean("quickstart", "turn", {"part": "moons", "method": method})
+def _deep(column: str, shown: str = ".2f") -> OfCell:
+    return OfCell("quickstart", "1000 layers", column, shown)
 
 
 CLAIMS = {  # short names of claims
@@ -297,6 +293,12 @@ RECOMMENDER = {
     "recycled": "continual backprop",
     "crelu": "CReLU",
     "half": "CReLU, 40 units",
+    "tanh": "tanh",
+    "leaky": "leaky ReLU",
+    "norm_crelu_l2": "layer norm, CReLU, L2",
+    "slopes": "PReLU with slopes of 0 at the warning",
+    "grown": "grown to 88 units at the warning",
+    "injected": "plasticity injection at the warning",
 }
 
 REPAIR = {
@@ -364,12 +366,12 @@ QUOTED: dict[str, Quoted] = {
     "plasticity.permuted.half.first": _plasticity("permuted", "half", "first"),
     "plasticity.parameters.relu": _plasticity("permuted", "relu", "parameters", ",.0f"),
     "plasticity.parameters.half": _plasticity("permuted", "half", "parameters", ",.0f"),
-    "quickstart.turn.geometric": _turn("GmP"),
-    "quickstart.turn.standard": _turn("SP"),
-    "quickstart.kept.reversible": _deep("kept reversible"),
-    "quickstart.kept.ordinary": _deep("kept ordinary", ".1f"),
-    "quickstart.kept.checkpointed": _deep("kept checkpointed"),
-    "quickstart.step": Ratio(_deep("step reversible"), _deep("step ordinary")),
+    "quickstart.turn.geometric": OfCell("quickstart", "geometric", "largest turn °"),
+    "quickstart.turn.standard": OfCell("quickstart", "standard", "largest turn °"),
+    "quickstart.kept.reversible": _deep("MB, reversible"),
+    "quickstart.kept.ordinary": _deep("MB, ordinary", ".1f"),
+    "quickstart.kept.checkpointed": _deep("MB, checkpointed"),
+    "quickstart.step": Ratio(_deep("step ms, reversible"), _deep("step ms, ordinary")),
     **{f"effect.{name}": Effect(*claim) for name, claim in CLAIMS.items()},
     **{f"outcome.{name}": Outcome(*claim) for name, claim in CLAIMS.items()},
     **{f"comparisons.{name}": Agreeing(*claim) for name, claim in CLAIMS.items()},
@@ -417,19 +419,20 @@ QUOTED: dict[str, Quoted] = {
             "new": "new agent at every change",
         }.items()
     },
-    "recommender.rival": lambda evidence: f"{_recommended(evidence)[0]:.0f}",
-    "recommender.rival.name": lambda evidence: _recommended(evidence)[1],
+    "recommender.rival": lambda evidence: f"{recommended(evidence)[0]:.0f}",
+    "recommender.rival.name": lambda evidence: " and ".join(recommended(evidence)[1].split(", ")),
 }
 
 
-def _recommended(evidence: Evidence) -> tuple[float, str]:
-    """The best remedy of others for the recommender, by its mean, with its name."""
+def recommended(evidence: Evidence) -> tuple[float, str]:
+    """The best remedy of others for the recommender: its mean and its row."""
     results = evidence.results("recommender")
-    rivals = ("norm_l2", "l2init", "redo", "prelu", "shrink", "recycled", "norm")
-    best, name = max(
-        (float(results[RECOMMENDER[rival], "reward %"].mean()), RECOMMENDER[rival]) for rival in rivals
+    rivals = (
+        *("norm_l2", "l2init", "redo", "prelu", "shrink", "recycled", "norm"),
+        *("tanh", "leaky", "slopes", "grown", "injected"),
     )
-    return best, " and ".join(name.split(", "))
+    rewards = {RECOMMENDER[rival]: results[RECOMMENDER[rival], "reward %"] for rival in rivals}
+    return max((float(reward.mean()), row) for row, reward in rewards.items() if len(reward))
 
 
 def pages() -> list[Path]:

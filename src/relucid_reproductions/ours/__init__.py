@@ -6,6 +6,7 @@ from relucid.experiments import Statement
 from relucid_reproductions.ours import (
     calibration,
     games,
+    halve,
     mend,
     merge,
     plasticity,
@@ -26,6 +27,7 @@ TABLES: list[ModuleType] = [
     mend,
     together,
     merge,
+    halve,
     calibration,
 ]
 STATEMENTS: list[Statement] = []

@@ -1,20 +1,19 @@
 """A recommender whose users' tastes change, and the agents that go on learning them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from relucid.data import as_data
+from relucid.data import Split, as_data
 from relucid_reproductions.ours._stack import Architecture, Recycling, Stack
 
 ITEMS = 10
-WORST, FALLEN = (
-    0.9,
-    0.8,
-)  # share of dead units in any layer, and of the first phase's reward, at which there is a warning
+# The shares of dead units in any layer, and of the first phase's reward, at which there is a warning.
+WORST, FALLEN = 0.9, 0.8
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,8 @@ class Arm:
         perturb: the share of a new network in the weights after every phase (shrink and perturb).
         redo: units active at most this share of their layer's mean are redrawn every 100 steps.
         recycle: the share of mature units that continual backprop replaces per step of the optimizer.
-        repair: at the first warning: "" for nothing, "convert" to CReLU, "revive and convert".
+        repair: at the first warning: "" for nothing, or what keeps outputs: "convert" to CReLU; "revive and convert";
+            "slopes", PReLU with slopes of 0; "grow" to 88 units; or "inject", plasticity injection.
         forget: whether the optimizer starts anew where weights are perturbed or the network is repaired.
     """
 
@@ -54,6 +54,13 @@ class Arm:
 
 
 REDO_EVERY = 100  # steps
+# What a network becomes where it is repaired; the others stay of their kind.
+BECOMES: Mapping[str, Mapping[str, Any]] = {
+    "convert": {"activation": "crelu"},
+    "revive and convert": {"activation": "crelu"},
+    "slopes": {"activation": "prelu"},
+    "grow": {"units": 88},
+}
 
 
 @dataclass(frozen=True)
@@ -121,9 +128,8 @@ class Life:
     dead: list[Tensor] = field(default_factory=list)  #: units
     worst: list[Tensor] = field(default_factory=list)  #: dead units of the worst layer
     repaired: Tensor = field(default_factory=lambda: torch.zeros(0))  #: after which phase; 0 if never
-    moved: Tensor = field(
-        default_factory=lambda: torch.zeros(0)
-    )  #: the largest change of an output by the repair
+    #: the largest change of an output by the repair
+    moved: Tensor = field(default_factory=lambda: torch.zeros(0))
     parameters: int = 0
 
 
@@ -143,9 +149,12 @@ class Agents:
     def __init__(self, world: World, arm: Arm, rates: Sequence[float], seeds: Sequence[int]) -> None:
         self.world, self.arm = world, arm
         rates, seeds = [rate for rate in rates for _ in seeds], [*seeds] * len(rates)
-        architecture = Architecture(arm.activation, arm.units, arm.norm, outputs=ITEMS)
-        strengths: dict[str, Any] = {"decay": arm.decay, "anchor": arm.anchor}
-        self.stack = Stack(architecture, seeds, rates, closed=bool(arm.repair), **strengths)
+        now = Architecture(arm.activation, arm.units, arm.norm, outputs=ITEMS)
+        becomes = BECOMES.get(arm.repair)
+        later = replace(now, **becomes) if becomes else None
+        self.stack = Stack(now, seeds, rates, decay=arm.decay, anchor=arm.anchor, later=later)
+        # Plasticity injection: what the network gave, less what its successor gave at first, is added to the latter.
+        self.added = (deepcopy(self.stack), deepcopy(self.stack)) if arm.repair == "inject" else ()
         self.recycling = Recycling(self.stack, arm.recycle) if arm.recycle else None
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.users = torch.stack([_pixels(world.users, g) for g in self.generators])
@@ -157,6 +166,15 @@ class Agents:
         self.life = Life(repaired=torch.zeros(len(seeds)), moved=torch.zeros(len(seeds)))
         self.life.parameters = int(self.stack.mask[0].sum())
 
+    def values(self, x: Tensor) -> Tensor:
+        """The values (M, B, items) of all items for users with pixels (M, B, 64)."""
+        return self.stack(x) + self.injected(x)
+
+    @torch.no_grad()
+    def injected(self, x: Tensor) -> Tensor | float:
+        """What plasticity injection adds to the values."""
+        return self.added[0](x) - self.added[1](x) if self.added else 0.0
+
     def live(self) -> Life:
         """Live through all phases."""
         for phase in range(self.world.phases):
@@ -167,12 +185,14 @@ class Agents:
             last = max(1, self.world.steps // 5)
             self.life.reward.append(100 * rewards.mean(0))
             self.life.late.append(100 * rewards[-last:].mean(0))
-            dead = 100 * self.stack.dead(self.users).double().mean(2)
+            dead = self.stack.dead_share(self.users)
             self.life.dead.append(dead.mean(1))
             self.life.worst.append(dead.amax(1))
             if phase + 1 < self.world.phases:
                 self.maintain(phase + 1)
         self.life.parameters = int(self.stack.mask[0].sum())
+        if self.added and self.life.repaired[0]:
+            self.life.parameters *= 3  # two of the networks stay as they are
         return self.life
 
     def step(self, draws: Draws, number: int) -> Tensor:
@@ -182,7 +202,7 @@ class Agents:
             self.tastes.scatter_(1, draws.changing[:, number], draws.taste[:, number])
         users = draws.users[:, number]
         with torch.no_grad():
-            best = self.stack(self.users[self.rows, users]).argmax(2)
+            best = self.values(self.users[self.rows, users]).argmax(2)
         items = torch.where(draws.random[:, number], draws.items[:, number], best)
         rewards = (self.tastes.gather(1, users) == items).to(self.earned.dtype)
         place = self.seen % world.memory
@@ -192,23 +212,18 @@ class Agents:
         for update in range(world.updates):
             self.learn((draws.replayed[:, number, update] * min(self.seen, world.memory)).long())
         if self.arm.redo and (self.seen // world.batch) % REDO_EVERY == 0:
-            self.redo()
+            self.stack.redo(self.users, self.arm.redo)
         return rewards.mean(1)
 
     def learn(self, which: Tensor) -> None:
         """Take a step on remembered interactions (M, B)."""
         inputs = self.users[self.rows, self.served.gather(1, which)]
         *seen, values = self.stack.layers(inputs)
+        values = values + self.injected(inputs)
         chosen = values.gather(2, self.chosen.gather(1, which).unsqueeze(2)).squeeze(2)
         self.stack.step((chosen - self.earned.gather(1, which)).square().mean(1))
         if self.recycling:
             self.recycling.step([*seen, values])
-
-    def redo(self) -> None:
-        """Redraw dormant units."""
-        dormant = self.stack.dormant(self.users, self.arm.redo)
-        for place, layer in dormant.any(2).nonzero().tolist():
-            self.stack.draw(place, layer, dormant[place, layer].nonzero().flatten())
 
     def maintain(self, phase: int) -> None:
         """Do what the arm does after a phase."""
@@ -233,24 +248,29 @@ class Agents:
     @torch.no_grad()
     def repair(self, place: int, phase: int) -> None:
         """Repair a network; outputs stay."""
-        before = self.stack(self.users)[place]
+        before = self.values(self.users)[place]
         if self.arm.repair == "revive and convert":
             self.stack.revive(place, self.users)
+        if self.added:
+            old, first = self.added
+            old.flat[place] = self.stack.flat[place]
+            self.stack.renew(place)
+            first.flat[place] = self.stack.flat[place]
         self.stack.open(place)
         if self.arm.forget:
             self.stack.forget(place)
         self.life.repaired[place] = phase
-        self.life.moved[place] = (self.stack(self.users)[place] - before).abs().max()
+        self.life.moved[place] = (self.values(self.users)[place] - before).abs().max()
 
 
 def _pixels(users: int, generator: torch.Generator) -> Tensor:
     """The standardized pixels (users, 64) of digits drawn at random."""
-    pixels, _ = all_digits()
+    pixels = all_digits().inputs
     return pixels[torch.randperm(len(pixels), generator=generator)[:users]]
 
 
-def all_digits() -> tuple[Tensor, Tensor]:
-    """All 1797 digits as rows of 64 pixels, standardized as a whole, and their classes."""
+def all_digits() -> Split:
+    """All 1797 digits as rows of 64 pixels, standardized as a whole."""
     data = as_data("digits")
     pixels = torch.cat([data.train.inputs, data.test.inputs]).flatten(1).to(torch.get_default_dtype())
-    return (pixels - pixels.mean()) / pixels.std(), torch.cat([data.train.targets, data.test.targets])
+    return Split((pixels - pixels.mean()) / pixels.std(), torch.cat([data.train.targets, data.test.targets]))

@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -151,16 +151,15 @@ class Agents:
     def __init__(self, training: Training, arm: Arm, rate: float, seeds: Sequence[int]) -> None:
         self.training, self.arm = training, arm
         rates = [rate] * len(seeds)
-        shape: dict[str, Any] = {
-            "activation": arm.activation,
-            "norm": arm.norm,
-            "layers": 2,
-            "inputs": SENSORS,
-        }
-        how: dict[str, Any] = {"anchor": arm.anchor, "closed": arm.warned == "convert", "epsilon": 1e-5}
-        self.policy = Stack(Architecture(outputs=ACTIONS, head=0.01, **shape), seeds, rates, **how)
-        later = [1_000_000 + seed for seed in seeds]
-        self.value = Stack(Architecture(outputs=1, head=1.0, **shape), later, rates, **how)
+        shape: dict[str, Any] = {"norm": arm.norm, "layers": 2, "inputs": SENSORS}
+
+        def stack(outputs: int, head: float, first: int) -> Stack:
+            now = Architecture(arm.activation, outputs=outputs, head=head, **shape)
+            later = replace(now, activation="crelu") if arm.warned == "convert" else None
+            drawn = [first + seed for seed in seeds]
+            return Stack(now, drawn, rates, anchor=arm.anchor, later=later, epsilon=1e-5)
+
+        self.policy, self.value = stack(ACTIONS, 0.01, 0), stack(1, 1.0, 1_000_000)
         self.poles = Poles(seeds, training.environments)
         self.sensors = torch.stack([sensors(seed, training.tasks) for seed in seeds])
         self.draws = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -260,9 +259,7 @@ class Agents:
                 self.value.open(place)
         if self.arm.redo and (number + 1) % REDO_EVERY == 0:
             for stack in (self.policy, self.value):
-                dormant = stack.dormant(rollout.seen, self.arm.redo)
-                for place, layer in dormant.any(2).nonzero().tolist():
-                    stack.draw(place, layer, dormant[place, layer].nonzero().flatten())
+                stack.redo(rollout.seen, self.arm.redo)
 
     def change(self) -> None:
         """Do what the arm does when sensors change."""

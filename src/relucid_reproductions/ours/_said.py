@@ -1,9 +1,17 @@
-"""What pages say of studies whose directions were fixed before they were run."""
+"""What studies whose directions were fixed before they were run have in common: configurations, and what pages say."""
 
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
 
 from relucid.experiments import Results
 from relucid.experiments._page import findings
+
+
+def settings(name: str, arm: Any) -> dict[str, Any]:
+    """What an arm, a dataclass, adds to a configuration: what it does that the plain one does not."""
+    values = {field.name: (getattr(arm, field.name), field.default) for field in fields(arm)}
+    return {name: {field: value for field, (value, default) in values.items() if value != default}}
 
 
 def finished(results: Results) -> bool:

@@ -18,7 +18,7 @@ class Architecture:
     """A network with hidden layers of one size.
 
     Args:
-        activation: "relu", "crelu", "tanh", or "prelu" with a slope per unit.
+        activation: "relu", "crelu", "tanh", "leaky_relu", or "prelu" with a slope per unit.
         units: per hidden layer.
         norm: whether layer norm, without scale and offset, precedes the activation.
         layers: how many are hidden.
@@ -41,14 +41,22 @@ class Architecture:
         """Outputs per unit."""
         return 2 if self.activation == "crelu" else 1
 
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """Of the parameters: a weight (inputs, outputs) and a bias (1, outputs) per layer, then slopes."""
+        read = [self.inputs, *[self.phases * self.units] * self.layers]
+        given = [*[self.units] * self.layers, self.outputs]
+        shapes = [shape for a, b in zip(read, given, strict=True) for shape in ((a, b), (1, b))]
+        return shapes + [(1, self.units)] * (self.layers if self.activation == "prelu" else 0)
+
 
 class Stack:
     """M networks, each with its own Adam, that take every step together; whatever else is done is done to one.
 
     Parameters of all networks are rows of ``flat`` (M, P), and so are Adam's moments ``first`` and ``second``;
-    ``taken`` (M, K) counts its steps, by parameter. Where a network is to be converted later, its layers have rows for
-    the second phases from the start, of weights that are 0 and stay so until `open` lets them learn, which is what
-    `to_crelu` does to one network.
+    ``taken`` (M, K) counts its steps, by parameter. Where a network is to be another one later, what it lacks is there
+    from the start, of parameters that are 0 and stay so until `open` lets them learn: the second phases of CReLU, as
+    `to_crelu` opens them; slopes of PReLU; or more units.
 
     Args:
         architecture: of all networks.
@@ -56,7 +64,7 @@ class Stack:
         rates: of Adam, one per network.
         decay: of all parameters towards 0, as Adam's ``weight_decay``.
         anchor: the strength of L2-init, as in `relucid.remedies.L2Init`.
-        closed: whether second phases are there, and closed.
+        later: what a network is after `open`: of the same layers, with another activation or more units.
         epsilon: of Adam.
     """
 
@@ -68,31 +76,24 @@ class Stack:
         *,
         decay: float = 0.0,
         anchor: float = 0.0,
-        closed: bool = False,
+        later: Architecture | None = None,
         epsilon: float = EPSILON,
     ) -> None:
-        self.architecture, self.decay, self.anchor = architecture, decay, anchor
-        self.epsilon = epsilon
+        self.architecture, self.begun = later or architecture, architecture
+        if self.architecture.norm and self.architecture.units != architecture.units:
+            raise ValueError("units that are 0 would change what layer norm returns: add units without norm")
+        self.decay, self.anchor, self.epsilon = decay, anchor, epsilon
         self.rates = torch.tensor(rates, dtype=torch.float64).unsqueeze(1)
-        self.closed = torch.full((len(seeds),), closed)
-        self.doubled = closed or architecture.phases == 2
+        self.closed = torch.full((len(seeds),), later is not None)
         self.draws = [torch.Generator().manual_seed(DRAWS + seed) for seed in seeds]
-        first, last = architecture.inputs, architecture.outputs
-        width = (1 + self.doubled) * architecture.units
-        self.sizes = (
-            [first, *[width] * architecture.layers],
-            [*[architecture.units] * architecture.layers, last],
-        )
-        self.shapes = [shape for a, b in zip(*self.sizes, strict=True) for shape in ((a, b), (1, b))]
-        if architecture.activation == "prelu":
-            self.shapes += [(1, architecture.units)] * architecture.layers
+        self.shapes = self.architecture.shapes
+        self.slopes = 2 * self.architecture.layers + 2  # the first parameter that is no weight or bias
         ends = torch.tensor([a * b for a, b in self.shapes]).cumsum(0).tolist()
         self.places = [slice(end - a * b, end) for end, (a, b) in zip(ends, self.shapes, strict=True)]
-        self.flat, self.first, self.second = (torch.zeros(len(seeds), ends[-1]) for _ in range(3))
+        self.flat, self.first, self.second, self.mask = (torch.zeros(len(seeds), ends[-1]) for _ in range(4))
         self.taken = torch.zeros(len(seeds), len(self.shapes))
-        self.mask = torch.ones_like(self.flat)
-        for layer in range(1, architecture.layers + 1) if closed else ():
-            self.view(self.mask, 2 * layer)[:, architecture.units :] = 0.0
+        for k, (rows, columns) in enumerate(architecture.shapes):
+            self.view(self.mask, k)[:, :rows, :columns] = 1.0
         for place in range(len(seeds)):
             self.flat[place] = self.fresh(place)
         self.start = self.flat.clone()
@@ -103,23 +104,19 @@ class Stack:
         return buffer[:, self.places[k]].view(-1, *self.shapes[k])
 
     def fresh(self, place: int) -> Tensor:
-        """Draw new parameters (P,) of a network; slopes are 0.25, as nn.PReLU has them."""
+        """Draw new parameters (P,) of a network as it is now; slopes are 0.25, as nn.PReLU has them."""
         values = torch.zeros(self.flat.shape[1])
-        half = bool(self.closed[place])
-        for k, (rows, columns) in enumerate(self.shapes):
-            here = values[self.places[k]].view(rows, columns)
-            if k >= 2 * len(self.sizes[0]):
+        now = self.begun if self.closed[place] else self.architecture
+        for k, (rows, columns) in enumerate(now.shapes):
+            here = values[self.places[k]].view(self.shapes[k])[:rows, :columns]
+            if k >= self.slopes:
                 here.fill_(0.25)
-                continue
-            inputs = self.sizes[0][k // 2]
-            fan = inputs // 2 if half and k > 1 else inputs
-            drawn = here if k % 2 else here[:fan]
-            if self.architecture.head is None:
-                drawn.copy_((2 * torch.rand(drawn.shape, generator=self.draws[place]) - 1) * fan**-0.5)
+            elif now.head is None:
+                bound = now.shapes[k - k % 2][0] ** -0.5
+                here.copy_((2 * torch.rand(here.shape, generator=self.draws[place]) - 1) * bound)
             elif k % 2 == 0:
-                last = k == 2 * self.architecture.layers
-                gain = self.architecture.head if last else 2**0.5
-                nn.init.orthogonal_(drawn, gain, generator=self.draws[place])
+                gain = now.head if k == 2 * now.layers else 2**0.5
+                nn.init.orthogonal_(here, gain, generator=self.draws[place])
         return values
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -132,13 +129,7 @@ class Stack:
         seen = [x]
         for layer in range(self.architecture.layers):
             z = self.before(layer, seen[-1])
-            if self.architecture.activation == "tanh":
-                seen.append(z.tanh())
-            elif self.architecture.activation == "prelu":
-                slopes = self.params[2 * len(self.sizes[0]) + layer]
-                seen.append(z.relu() - slopes * (-z).relu())
-            else:
-                seen.append(torch.cat((z, -z), 2).relu() if self.doubled else z.relu())
+            seen.append(self.activated(layer, z))
         last = 2 * self.architecture.layers
         return [*seen, torch.baddbmm(self.params[last + 1], seen[-1], self.params[last])]
 
@@ -147,12 +138,26 @@ class Stack:
         z = torch.baddbmm(self.params[2 * layer + 1], x, self.params[2 * layer])
         return F.layer_norm(z, z.shape[2:]) if self.architecture.norm else z
 
+    def activated(self, layer: int, z: Tensor) -> Tensor:
+        """What the activation of a layer returns, (M, B, phases * units)."""
+        match self.architecture.activation:
+            case "tanh":
+                return z.tanh()
+            case "leaky_relu":
+                return F.leaky_relu(z)
+            case "prelu":
+                return z.relu() - self.params[self.slopes + layer] * (-z).relu()
+            case "crelu":
+                return torch.cat((z, -z), 2).relu()
+            case _:
+                return z.relu()
+
     def step(self, losses: Tensor) -> None:
         """Take a step of Adam on losses (M,)."""
         self.descend(self.gradient(losses))
 
     def gradient(self, losses: Tensor) -> Tensor:
-        """The gradients (M, P) of losses (M,), 0 where a second phase is closed."""
+        """The gradients (M, P) of losses (M,), 0 where a network is closed."""
         # A loss depends on its own network alone: the gradient of the sum is all gradients.
         gradients = torch.autograd.grad(losses.sum(), self.params)
         gradient = torch.cat([each.flatten(1) for each in gradients], 1)
@@ -181,17 +186,29 @@ class Stack:
         """Which units have the same output for all inputs (M, N, inputs): (M, layers, units)."""
         seen = self.layers(x)[1:-1]
         constant = torch.stack([h.amax(1) == h.amin(1) for h in seen], 1)
-        units = self.architecture.units
-        if not self.doubled:
+        if self.architecture.phases == 1:
             return constant
         # While a second phase is closed, nothing reads it.
+        units = self.architecture.units
         return constant[..., :units] & (constant[..., units:] | self.closed.view(-1, 1, 1))
+
+    def dead_share(self, x: Tensor) -> Tensor:
+        """The percentage of dead units by layer, (M, layers); units that are yet to be added do not count."""
+        units = self.architecture.units
+        absent = (self.closed * (units - self.begun.units)).unsqueeze(1)
+        return 100 * ((self.dead(x).sum(2) - absent).double() / (units - absent))
 
     @torch.no_grad()
     def dormant(self, x: Tensor, threshold: float) -> Tensor:
         """Which units are active at most this share of their layer's mean (ReDo): (M, layers, units)."""
         activity = torch.stack([h.abs().mean(1) for h in self.layers(x)[1:-1]], 1)
         return activity <= threshold * activity.mean(2, keepdim=True)
+
+    def redo(self, x: Tensor, threshold: float) -> None:
+        """Draw dormant units again (ReDo)."""
+        dormant = self.dormant(x, threshold)
+        for place, layer in dormant.any(2).nonzero().tolist():
+            self.draw(place, layer, dormant[place, layer].nonzero().flatten())
 
     def renew(self, place: int, *, head: bool = False) -> None:
         """Put a new network, or a new last layer, with a new optimizer in the place of one."""
@@ -211,9 +228,16 @@ class Stack:
         self.flat[place] = (1 - share) * self.flat[place] + share * self.fresh(place)
 
     def open(self, place: int) -> None:
-        """Let the second phases of a network learn: `to_crelu` in place."""
+        """Let a network be what it is to be later; outputs stay.
+
+        Second phases keep the step counter of the weights that they are a part of, as `to_crelu` in place has it;
+        slopes are parameters of their own, and start with none. Added units are drawn as `draw` does.
+        """
         self.closed[place] = False
         self.mask[place] = 1.0
+        self.taken[place, self.slopes :] = 0.0
+        for layer in range(self.architecture.layers):
+            self.draw(place, layer, torch.arange(self.begun.units, self.architecture.units))
 
     @torch.no_grad()
     def revive(self, place: int, x: Tensor) -> int:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import median
-from time import perf_counter
+from time import process_time
 
 import torch
 from torch import Tensor, nn
@@ -127,11 +127,11 @@ def run(layers: int, channels: int, batch: int, steps: int, seeds: Sequence[int]
 
 
 def _interleaved(sides: Mapping[str, Callable[[], object]], steps: int) -> dict[str, float]:
-    """Measure the median time of each side, with the sides taking turns."""
+    """Measure the median time of each side on the processor, which others may share, with the sides taking turns."""
     times: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(steps):
         for side, function in sides.items():
-            begun = perf_counter()
+            begun = process_time()
             function()
-            times[side].append(perf_counter() - begun)
+            times[side].append(process_time() - begun)
     return {side: median(seconds) for side, seconds in times.items()}

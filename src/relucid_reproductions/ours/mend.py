@@ -147,13 +147,12 @@ def fitted_before(results: Results, column: str) -> float:
 def tasks(results: Results) -> list[Figure]:
     """Draw the share of labels fitted, task by task, for each rate."""
     by_rate = ({row: record for row in WAYS for record in results.behind(row, column)} for column in FITTED)
-    return [of_runs(runs) for runs in by_rate if runs]
+    return [_of_runs(runs) for runs in by_rate if runs]
 
 
-def of_runs(runs: Mapping[str, Record]) -> Figure:
+def _of_runs(runs: Mapping[str, Record]) -> Figure:
     """Draw the share of labels fitted and of dead units over the tasks, from the record of each way's run."""
     config = next(iter(runs.values()))["config"]
-    config = config.get("mend", config)  # the quickstart has several parts
     courses = {row: (run["history"]["fitted"], run["history"]["dead"]) for row, run in runs.items()}
     plot = over_tasks({"": courses}, "fitted %")
     plot.add_vline(config["before"] + 0.5, line_dash="dash", line_color=GRAY)

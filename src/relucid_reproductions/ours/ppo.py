@@ -4,7 +4,6 @@ Written before any run that is recorded: arms, seeds, claims and their direction
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from relucid.experiments import (
 )
 from relucid.inspect._policy import CERTAIN
 from relucid_reproductions.ours._ppo import RECENT, Agents, Arm, Training
-from relucid_reproductions.ours._said import failures, finished
+from relucid_reproductions.ours._said import failures, finished, settings
 from relucid_reproductions.ours._stable import live
 
 RELU, NEW, HEAD = "ReLU", "new agent at every change", "new policy head at every change"
@@ -82,12 +81,6 @@ def run(
     }
 
 
-def settings(arm: Arm) -> dict[str, Any]:
-    """What an arm adds to a configuration: what it does that the plain agent does not."""
-    plain = asdict(Arm())
-    return {"arm": {name: value for name, value in asdict(arm).items() if value != plain[name]}}
-
-
 RETURN, END, FAILED = "return", "return at the ends of tasks", "tasks that end below 50 %"
 TITLE = "PPO agents whose sensors change: return on CartPole"
 COLUMNS = {
@@ -127,7 +120,7 @@ CLAIMS = [
 ]  # fmt: skip
 ppo = Study(
     "ppo", TITLE, run,
-    rows={row: settings(arm) for row, arm in ROWS.items()},
+    rows={row: settings("arm", arm) for row, arm in ROWS.items()},
     columns=COLUMNS,
     config={"rate": RATE, "seeds": SEEDS},
     scales={"cpu": Scale(SIZES), "smoke": Scale({**SMOKE, "seeds": [700, 701]})},

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,70 +9,57 @@ import jinja2
 
 from relucid.experiments import Claim, Column, Results, Scale, Study, at_most, higher, lower, merge, runner
 from relucid_reproductions.gmp.evolution import LARGE
-from relucid_reproductions.ours import depth, mend, moons, plasticity
-from relucid_reproductions.ours.mend import CONVERTED, NEW, NEW_CRELU, REDRAWN, UNCHANGED, WAYS, WITHOUT
-from relucid_reproductions.ours.plasticity import ARMS, HALF, RELU
+from relucid_reproductions.ours import depth, moons, recommender
 from relucid_reproductions.ours.quickstart_page import (
     BOUNDARIES,
-    DEAD,
+    CHANGING,
     DEPTH,
     ERROR,
     FIRST,
-    FITTED,
     KEPT,
-    LAST,
     LAYERS,
-    LEARNING,
-    LEFT,
+    LIKED,
     METHODS,
-    PARAMETERS,
-    REPAIR,
-    REPAIRED,
+    RECOMMENDERS,
     STEP,
     TURN,
     quickstart_page,
 )
+from relucid_reproductions.ours.recommender import CONVERTED, CRELU, NEW, NORM_DECAY, RELU, TANH, conversions
 
 OTHERS = [row for row in METHODS if row != "geometric"]
 CONSTANT = 0.5  # megabytes
 
 
-@runner("quickstart", version=3)
+@runner("quickstart", version=4)
 def run(part: str, **config: Any) -> Any:
     """Execute one run of a part: its own settings, and those of its row."""
     settings = config[part] | {name: value for name, value in config.items() if name not in FULL}
-    if part == "stream":
-        return plasticity.run(arm=config["arm"], setting="permuted", sizes={"permuted": config[part]})
-    parts: dict[str, Callable[..., Any]] = {"mend": mend.run, "moons": moons.run, "depth": depth.run}
+    parts: dict[str, Callable[..., Any]] = {
+        "recommender": recommender.run,
+        "moons": moons.run,
+        "depth": depth.run,
+    }
     return parts[part](**settings)
 
 
 FULL: dict[str, Any] = {
-    "stream": {
-        "tasks": 60, "rates": [0.001, 0.003, 0.01], "choosing": [110, 111], "seeds": range(10, 16),
-        "data": {"digits": 1500, "batch": 16},
-    },
-    "mend": {
-        "rate": 0.001, "before": 20, "after": 8, "seeds": range(10, 16),
-        "data": {"digits": 600, "batch": 60, "epochs": 15},
-    },
+    "recommender": {**recommender.SIZES, "seeds": range(300, 304)},
     "moons": {"seed": 0, "first": 10, "splits": 8, "epochs": 60},
     "depth": {"seeds": range(10, 13), "channels": 16, "batch": 16, "steps": 2},
-}  # fmt: skip
+}
 SMOKE: dict[str, Any] = {
-    "stream": {"tasks": 2, "seeds": [0, 1], "data": {"digits": 96}},
-    "mend": {"before": 2, "after": 2, "seeds": [0, 1], "data": {"digits": 120, "epochs": 2}},
+    "recommender": {**recommender.SMOKE, "seeds": [300, 301]},
     "moons": {"splits": 2, "epochs": 1},
     "depth": {"seeds": [0], "channels": 4, "batch": 2, "steps": 1},
 }
 ROWS: dict[str, dict[str, Any]] = {
-    **{row: {"part": "stream", "arm": asdict(ARMS[row])} for row in (RELU, HALF)},
-    **{row: {"part": "mend", "way": WAYS[row]} for row in REPAIRED},
+    **{row: {"part": "recommender", **recommender.recommender.rows[row]} for row in RECOMMENDERS},
     **{row: {"part": "moons", "method": method, "rate": LARGE} for row, method in METHODS.items()},
     **{row: {"part": "depth", "layers": layers} for row, layers in LAYERS.items()},
 }
 # The block of quickstart.md about a claim; another one has its details.
-BLOCKS = {LEARNING: "learning", REPAIR: "repair", BOUNDARIES: "boundaries", DEPTH: "depth"}
+BLOCKS = {CHANGING: "changing", BOUNDARIES: "boundaries", DEPTH: "depth"}
 
 
 def mean(results: Results, row: str, column: str, shown: str = ".0f") -> str:
@@ -90,6 +76,12 @@ def errors(results: Results) -> str:
 def worst(results: Results) -> float:
     """The largest difference of gradients, as a share of their length."""
     return max(float(results[row, KEPT["reversible"], "gradients"].max()) for row in LAYERS)
+
+
+def converted(results: Results) -> str:
+    """When agents were converted, as text."""
+    phases = conversions(results, CONVERTED, LIKED)
+    return f"after phase {' or '.join(map(str, phases))}" if phases else "which did not come here"
 
 
 def sentences(results: Results) -> dict[str, tuple[str, str]]:
@@ -115,16 +107,12 @@ def page(results: Results) -> str:
 STUDIES = [
     Study(
         "quickstart",
-        "Four things that relucid does for a ReLU network",
+        "One line of code for a network that has stopped learning",
         run,
         ROWS,
         {
+            LIKED: Column("reward", best="highest", digits=1),
             FIRST: Column("first", best="highest", digits=1),
-            LAST: Column("last", best="highest", digits=1),
-            FITTED: Column("fitted", best="highest", digits=1),
-            LEFT: Column("kept", best="highest", digits=0),
-            DEAD: Column("dead", best=None, digits=0),
-            PARAMETERS: Column("parameters", best=None, digits=0),
             TURN: Column("turn", digits=0),
             ERROR: Column("error", digits=1),
             **{column: Column(f"kept {side}") for side, column in KEPT.items()},
@@ -132,24 +120,22 @@ STUDIES = [
         },
         {"full": Scale(FULL), "smoke": Scale(merge(FULL, SMOKE))},
         repeat={},
-        tries=FULL["stream"]["rates"],
         claims=[
             Claim(
-                LEARNING,
-                "Each at its own rate, CReLU with half the units learns the last fifth of the tasks better than ReLU.",
-                higher(HALF, RELU, LAST),
+                CHANGING,
+                "Converted by to_crelu when the warning comes, a recommender whose users change tastes earns more "
+                "than left alone, than a new network at every change, and than with layer norm and L2.",
+                higher(CONVERTED, (RELU, NEW, NORM_DECAY), LIKED),
             ),
             Claim(
-                REPAIR,
-                "Converted by to_crelu, with its optimizer's state or without, a network learns the following tasks "
-                "better than unchanged, or with its dead units re-initialised.",
-                higher((CONVERTED, WITHOUT), (UNCHANGED, REDRAWN), FITTED),
+                f"{CHANGING}: tanh",
+                "Converted, it earns more in the last four phases than with tanh from the start.",
+                higher(CONVERTED, TANH, LIKED),
             ),
             Claim(
-                f"{REPAIR}: against new networks",
-                "Converted, with its optimizer's state or without, the network learns the following tasks better than "
-                "new networks, which have forgotten everything: a ReLU network, and a CReLU network of its size.",
-                higher((CONVERTED, WITHOUT), (NEW, NEW_CRELU), FITTED),
+                f"{CHANGING}: from the start",
+                "With CReLU from the start it earns more still.",
+                higher(CRELU, CONVERTED, LIKED),
             ),
             Claim(
                 BOUNDARIES,

@@ -1,4 +1,4 @@
-"""The page of the quickstart: four findings, each a sentence and its figures; details and tables are folded."""
+"""The page of the quickstart: the recommender's figure, a sentence per finding; details and tables are folded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,28 +13,16 @@ from relucid.report.study import commands, facts, grid
 from relucid_reproductions.gmp.evolution import LARGE
 from relucid_reproductions.gmp.fig3 import in_training
 from relucid_reproductions.ours.depth import SIDES
-from relucid_reproductions.ours.drawing import over_tasks, smoothed
-from relucid_reproductions.ours.mend import (
-    CONVERTED,
-    NEW,
-    NEW_CRELU,
-    REDRAWN,
-    UNCHANGED,
-    WITHOUT,
-    of_runs,
-)
-from relucid_reproductions.ours.plasticity import HALF, RELU
+from relucid_reproductions.ours.recommender import CONVERTED, CRELU, NEW, NORM_DECAY, RELU, TANH, drawn
 
-REPAIRED = (UNCHANGED, REDRAWN, CONVERTED, WITHOUT, NEW, NEW_CRELU)
+RECOMMENDERS = (RELU, CONVERTED, NEW, NORM_DECAY, TANH, CRELU)
 METHODS = {"standard": "SP", "weight norm": "WN", "batch norm": "BN", "geometric": "GmP"}
 LAYERS = {f"{layers} layers": layers for layers in (10, 100, 1000)}
-FIRST, LAST, DEAD, PARAMETERS = "first fifth %", "last fifth %", "dead %", "parameters"
-FITTED, LEFT = "labels fitted %", "last task kept %"
+LIKED, FIRST = "liked %", "first two phases %"
 TURN, ERROR = "largest turn °", "test error %"
 KEPT, STEP = {side: f"MB, {side}" for side in SIDES}, {side: f"step ms, {side}" for side in SIDES}
-LEARNING, REPAIR, BOUNDARIES, DEPTH = (
-    "keeps learning",
-    "mended without forgetting",
+CHANGING, BOUNDARIES, DEPTH = (
+    "a recommender whose users change",
     "see what units do",
     "a thousand layers in constant memory",
 )
@@ -67,10 +55,14 @@ def quickstart_page(results: Results, sentences: Mapping[str, tuple[str, str]]) 
 
 
 def parts(results: Results, sentences: Mapping[str, tuple[str, str]]) -> list[Part]:
-    """The four findings."""
+    """The findings."""
     layout: dict[str, tuple[str, Any, Any, list[Figure]]] = {
-        LEARNING: ("Keeps learning", (RELU, HALF), (FIRST, LAST, DEAD), learning(results)),
-        REPAIR: ("Repaired without forgetting", REPAIRED, (FITTED, LEFT, PARAMETERS), repair(results)),
+        CHANGING: (
+            "A recommender whose users change",
+            RECOMMENDERS,
+            (LIKED, FIRST),
+            drawn(results, RECOMMENDERS, LIKED, CONVERTED),
+        ),
         BOUNDARIES: ("See what units do", METHODS, (TURN, ERROR), turning(results)),
         DEPTH: (
             "A thousand layers in constant memory",
@@ -90,31 +82,6 @@ def parts(results: Results, sentences: Mapping[str, tuple[str, str]]) -> list[Pa
         )
         for where, (title, rows, columns, figures) in layout.items()
     ]
-
-
-def learning(results: Results) -> list[Figure]:
-    """Draw accuracy and dead units over the tasks: both networks at their own rates, and ReLU at CReLU's."""
-    runs = {row: record for row in (HALF, RELU) for record in results.behind(row, LAST)}
-    if len(runs) < 2:
-        return []
-    rates = {row: run["metrics"]["rate"] for row, run in runs.items()}
-    lines = {f"{row}, rate {rates[row]:g}": (runs[row], "") for row in runs}
-    lines.setdefault(f"{RELU}, rate {rates[HALF]:g}", (runs[RELU], f" at {rates[HALF]:g}"))
-    courses = {
-        name: (smoothed(run["history"][f"score{at}"]), smoothed(run["history"][f"dead{at}"]))
-        for name, (run, at) in lines.items()
-    }
-    ends = "; ".join(f"{name}: {scores[0]:.0f} to {scores[-1]:.0f}" for name, (scores, _) in courses.items())
-    plot = over_tasks({"": courses}, "accuracy %")
-    return [
-        Figure("Accuracy while learning, and dead units, task after task", f"Accuracy in %, {ends}.", plot)
-    ]
-
-
-def repair(results: Results) -> list[Figure]:
-    """Draw the share of labels fitted, task by task, before and after the repair."""
-    runs = {row: record for row in REPAIRED for record in results.behind(row, FITTED)}
-    return [of_runs(runs)] if runs else []
 
 
 def turning(results: Results) -> list[Figure]:

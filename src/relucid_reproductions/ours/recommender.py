@@ -1,10 +1,11 @@
 """Ours: a recommender whose users' tastes keep changing; which networks go on learning, and which repair helps.
 
-Written before any run that is recorded: arms, rates and strengths to try, seeds, claims and their directions.
+Written before any run that is recorded: arms, rates and strengths to try, seeds, claims and their directions; those of
+ADDED before any run of their rows, with the results of the others in view.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from statistics import fmean
 from typing import Any, TypeVar
 
 import torch
@@ -23,9 +24,9 @@ from relucid.experiments import (
     lower,
     runner,
 )
-from relucid.report.figure import Figure, literal
+from relucid.report.figure import PALETTE, Figure, literal
 from relucid_reproductions.ours._bandit import Agents, Arm, World
-from relucid_reproductions.ours._said import failures, finished, near
+from relucid_reproductions.ours._said import failures, finished, near, settings
 
 RELU, WIDER = "ReLU", "ReLU, 88 units"
 NEW, NEW_WIDER, NEW_CRELU = (f"new network at every change: {what}" for what in (RELU, WIDER, "CReLU"))
@@ -34,6 +35,11 @@ NORM, NORM_DECAY, NORM_CRELU = "layer norm", "layer norm, L2", "layer norm, CReL
 REDO, RECYCLED, PRELU = "ReDo", "continual backprop", "PReLU"
 CONVERTED, REVIVED = "converted at the warning", "revived and converted at the warning"
 CRELU, NARROW = "CReLU", "CReLU, 40 units"
+TANH, LEAKY, NORM_CRELU_DECAY = "tanh", "leaky ReLU", "layer norm, CReLU, L2"
+SLOPES, GROWN = "PReLU with slopes of 0 at the warning", "grown to 88 units at the warning"
+INJECTED = "plasticity injection at the warning"
+# Rows and claims that were stated when the results of the others were known.
+ADDED, STATED = (TANH, LEAKY, NORM_CRELU_DECAY, SLOPES, GROWN, INJECTED), "2026-11-20"
 
 # By row, what is tried of it: labels of strengths, and arms. L2-init's strength s adds s |w - w0|^2 to the loss.
 TRIED: Mapping[str, Mapping[str, Arm]] = {
@@ -54,13 +60,20 @@ TRIED: Mapping[str, Mapping[str, Arm]] = {
     REDO: {f"{tau:g}": Arm(redo=tau) for tau in (0.025, 0.1)},
     RECYCLED: {f"{share:g}": Arm(recycle=share) for share in (1e-4, 1e-3)},
     PRELU: {"": Arm("prelu")},
-    CONVERTED: {f"optimizer {word}": Arm(repair="convert", forget=word == "new") for word in ("kept", "new")},
-    REVIVED: {
-        f"optimizer {word}": Arm(repair="revive and convert", forget=word == "new")
-        for word in ("kept", "new")
+    **{
+        row: {f"optimizer {word}": Arm(repair=repair, forget=word == "new") for word in ("kept", "new")}
+        for row, repair in ((CONVERTED, "convert"), (REVIVED, "revive and convert"))
     },
     CRELU: {"": Arm("crelu")},
     NARROW: {"": Arm("crelu", units=40)},
+    TANH: {"": Arm("tanh")},
+    LEAKY: {"": Arm("leaky_relu")},
+    NORM_CRELU_DECAY: {f"{s:g}": Arm("crelu", norm=True, decay=s) for s in (1e-4, 3e-4, 1e-3)},
+    **{
+        row: {f"optimizer {word}": Arm(repair=repair, forget=word == "new") for word in ("kept", "new")}
+        for row, repair in ((SLOPES, "slopes"), (GROWN, "grow"))
+    },
+    INJECTED: {"": Arm(repair="inject")},
 }
 RATES = 1e-3, 3e-3, 1e-2  # tried on the first two phases
 SMALL = 3e-4  # too, when layer norm had chosen the smallest of the others
@@ -93,6 +106,7 @@ EARLY_RATES: Mapping[str, float] = {
     NORM: 1e-3,
     **{f"{NORM_DECAY}: {s}": 1e-3 for s in TRIED[NORM_DECAY]},
     NORM_CRELU: 1e-3,
+    **{f"{NORM_CRELU_DECAY}: {s}": 1e-3 for s in TRIED[NORM_CRELU_DECAY]},
     f"{ANCHORED}: 0.002": 1e-3,
 }
 STRENGTHS: Mapping[str, str] = {
@@ -103,9 +117,12 @@ STRENGTHS: Mapping[str, str] = {
     RECYCLED: "0.001",
     CONVERTED: "optimizer new",
     REVIVED: "optimizer new",
+    SLOPES: "optimizer new",
+    GROWN: "optimizer kept",
+    NORM_CRELU_DECAY: "0.001",
 }
 HINDSIGHT_RATES: Mapping[str, float] = {
-    **dict.fromkeys(TRIED, USUAL),
+    **{row: USUAL for row in TRIED if row not in ADDED},
     **dict.fromkeys((RELU, WIDER, NORM_DECAY), 1e-3),
 }
 
@@ -149,12 +166,6 @@ def mean(phases: Sequence[Tensor]) -> Tensor:
     return torch.stack([*phases]).mean(0)
 
 
-def settings(arm: Arm) -> dict[str, Any]:
-    """What an arm adds to a configuration: what it does that the plain agent does not."""
-    plain = asdict(Arm())
-    return {"arm": {name: value for name, value in asdict(arm).items() if value != plain[name]}}
-
-
 def label(row: str, strength: str) -> str:
     """The row of what is tried."""
     return f"{row}: {strength}" if strength else row
@@ -165,7 +176,7 @@ def chosen_rate(early: Results, row: str) -> float:
 
     Until its warning a network that is to be repaired is the plain one, and so is its rate.
     """
-    name = RELU if row.startswith(REPAIRED) else row
+    name = RELU if row.startswith(WARNED) else row
     return best({rate: early[name, at(rate, "first")].mean() for rate in (SMALL, *RATES)})
 
 
@@ -204,7 +215,9 @@ def arm_of(row: str) -> Arm:
 UNTOLD = (RELU, WIDER, ANCHORED, NORM, NORM_DECAY, REDO, RECYCLED, PRELU)  # one-sided, told of nothing
 TOLD = (NEW, NEW_WIDER, NEW_CRELU, PERTURBED)
 REPAIRED = (CONVERTED, REVIVED)
-GRADED = (ANCHORED, NORM_DECAY, REDO, RECYCLED)  # whose strengths are numbers
+WARNED = (*REPAIRED, SLOPES, GROWN, INJECTED)  # plain networks until the warning
+OTHERS = (*UNTOLD[2:], PERTURBED, TANH, LEAKY, SLOPES, GROWN, INJECTED)  # remedies without CReLU
+GRADED = (ANCHORED, NORM_DECAY, REDO, RECYCLED, NORM_CRELU_DECAY)  # whose strengths are numbers
 TITLE = "A recommender whose users' tastes change: share of recommendations that a user likes"
 ALL = {label(row, s): arm for row, tried in TRIED.items() for s, arm in tried.items()}
 REWARD = "reward %"
@@ -212,7 +225,7 @@ CHOOSES: dict[str, Any] = {"run": run, "repeat": {}}
 FEW = Scale({**SMOKE, "seeds": [100]})
 early = Study(
     "recommender-rates", f"{TITLE}, in the first two phases, by learning rate",
-    rows={name: settings(arm) for name, arm in ALL.items() if not name.startswith(REPAIRED)},
+    rows={name: settings("arm", arm) for name, arm in ALL.items() if not name.startswith(WARNED)},
     columns={
         at(SMALL, "first"): Column("first", {"rates": [SMALL]}, best="highest", digits=1),
         **at_rates("first", RATES),
@@ -224,7 +237,7 @@ early = Study(
 strengths = Study(
     "recommender-strengths", f"{TITLE}, by strength, at the rate of the first two phases",
     rows={
-        label(row, s): {**settings(arm), "rates": [EARLY_RATES.get(label(row, s), USUAL)]}
+        label(row, s): {**settings("arm", arm), "rates": [EARLY_RATES.get(label(row, s), USUAL)]}
         for row, tried in TRIED.items() if len(tried) > 1 for s, arm in tried.items()
     },
     columns={REWARD: Column("reward", best="highest", digits=1), "rate": Column("rate", best=None, digits=4)},
@@ -234,7 +247,7 @@ strengths = Study(
 )  # fmt: skip
 whole = Study(
     "recommender-whole", f"{TITLE}, on the whole stream, by learning rate",
-    rows={row: settings(arm_of(row)) for row in TRIED},
+    rows={row: settings("arm", arm_of(row)) for row in HINDSIGHT_RATES},
     columns=at_rates("reward", WHOLE),
     config={"seeds": CHOOSING[:2], "rates": WHOLE},
     scales={"cpu": Scale(SIZES), "smoke": FEW},
@@ -252,9 +265,9 @@ COLUMNS = {
 }
 
 
-def rows(rates: Mapping[str, float], names: Sequence[str] = tuple(TRIED)) -> dict[str, dict[str, Any]]:
-    """The rows at the strengths that were chosen, at these rates."""
-    return {row: {**settings(arm_of(row)), "rates": [rates.get(row, USUAL)]} for row in names}
+def rows(rates: Mapping[str, float]) -> dict[str, dict[str, Any]]:
+    """Rows at the strengths that were chosen, at these rates."""
+    return {row: {**settings("arm", arm_of(row)), "rates": [rate]} for row, rate in rates.items()}
 
 
 RATES_FIRST = {
@@ -291,6 +304,30 @@ def claims(where: str) -> list[Claim]:
     ]  # fmt: skip
 
 
+def added_claims() -> list[Claim]:
+    """What is predicted of the added rows. Directions follow pilots of PReLU, more units and layer norm with CReLU."""
+    rivals = (TANH, LEAKY, SLOPES, GROWN, INJECTED)
+    stated = {
+        "converted and five others": (
+            "A ReLU network converted at the warning earns more than one with tanh or leaky ReLU from the start, and, "
+            "at the warning, than one whose ReLU becomes PReLU with slopes of 0, one that is grown to as many "
+            "parameters, and one with plasticity injection.",
+            higher(CONVERTED, rivals, REWARD),
+        ),
+        "CReLU and five others": ("CReLU from the start earns more than these.", higher(CRELU, rivals, REWARD)),
+        "other repairs that keep outputs": (
+            "PReLU with slopes of 0, or plasticity injection, at the warning earns more than ReLU left alone, and than "
+            "a network grown to as many parameters.",
+            higher((SLOPES, INJECTED), (RELU, GROWN), REWARD),
+        ),
+        "layer norm, CReLU and L2": (
+            "With layer norm, CReLU and L2, a network earns more than without L2, and less than with CReLU alone.",
+            [*higher(NORM_CRELU_DECAY, NORM_CRELU, REWARD), *lower(NORM_CRELU_DECAY, CRELU, REWARD)],
+        ),
+    }  # fmt: skip
+    return [Claim(where, says, contrasts, stated=STATED) for where, (says, contrasts) in stated.items()]
+
+
 def less_by(row: str, than: str) -> Quantity:
     """By how many points a row earns less than another."""
     return Quantity(
@@ -300,7 +337,7 @@ def less_by(row: str, than: str) -> Quantity:
 
 def rivals(results: Results) -> str:
     """The rows without CReLU, or new at every change, that earn about as much as the repaired one, or more."""
-    return near(results, REVIVED, REWARD, (*UNTOLD, *TOLD))
+    return near(results, REVIVED, REWARD, (*UNTOLD, *TOLD, *ADDED))
 
 
 def of(results: Results, row: str) -> str:
@@ -314,7 +351,7 @@ def story(results: Results) -> str:
     def reward(row: str, metric: str = "") -> str:
         return f"{results[row, REWARD, metric].mean():.0f}%"
 
-    remedies = [row for row in (*UNTOLD[2:], PERTURBED) if (row, REWARD) in results.cells]
+    remedies = [row for row in OTHERS if (row, REWARD) in results.cells]
     rival = best({row: results[row, REWARD].mean() for row in remedies})
     repaired = results[REVIVED, REWARD, "repaired"]
     warned = repaired[repaired > 0]
@@ -332,21 +369,42 @@ def story(results: Results) -> str:
 
 def over_phases(results: Results) -> list[Figure]:
     """Draw the reward over the phases: ReLU, new networks, the best remedy, the repaired one and CReLU."""
+    means = {row: results[row, REWARD].mean() for row in OTHERS if len(results.behind(row, REWARD))}
+    rival = [best(means)] if means else []
+    return drawn(results, (RELU, NEW, *rival, REVIVED, CRELU), REWARD, REVIVED)
+
+
+def conversions(results: Results, row: str, column: str) -> list[int]:
+    """The phases after which agents were converted."""
+    return sorted({round(phase) for phase in results[row, column, "repaired"] if phase})
+
+
+def drawn(results: Results, rows: Sequence[str], column: str, converted: str) -> list[Figure]:
+    """Draw the reward of rows over the phases, and mark when one of them was converted."""
     import plotly.graph_objects as go
 
-    known = [row for row in TRIED if (row, REWARD) in results.cells and len(results[row, REWARD])]
-    remedies = [row for row in (*UNTOLD[2:], PERTURBED) if row in known]
-    if not remedies:
+    known = [row for row in rows if results.behind(row, column)]
+    if converted not in known:
         return []
-    rival = best({row: results[row, REWARD].mean() for row in remedies})
-    drawn = [row for row in (RELU, NEW, rival, REVIVED, CRELU) if row in known]
-    plot = go.Figure(layout={"xaxis_title": "phase", "yaxis_title": literal(REWARD), "height": 380})
-    for row in drawn:
-        curve = results[row, REWARD, "reward", True].iloc[0]
-        plot.add_scatter(x=[*range(1, len(curve) + 1)], y=curve, name=literal(row), mode="lines+markers")
-    ends = ", ".join(f"{row} {results[row, REWARD].mean():.0f}%" for row in drawn)
-    alt = f"Lines of the share of recommendations that users like, phase by phase; in the last four: {ends}."
-    return [Figure("Reward in the last fifth of every phase", alt, plot)]
+    plot = go.Figure(layout={"xaxis_title": "phase", "yaxis_title": "liked %", "height": 460})
+    plot.update_yaxes(rangemode="tozero")
+    for row, color in zip(known, PALETTE, strict=False):
+        curve = results[row, column, "reward", True].iloc[0]
+        line = {"color": color, "width": 5 if row == converted else 2}
+        plot.add_scatter(x=[*range(1, len(curve) + 1)], y=curve, name=literal(row), mode="lines", line=line)
+    after = conversions(results, converted, column)
+    if after:
+        said = {
+            "annotation_text": "<b>to_crelu(model, …)</b><br>no output changes",
+            "annotation_position": "bottom left",
+        }
+        plot.add_vline(
+            x=fmean(after) + 0.5, line_dash="dash", line_color=PALETTE[known.index(converted)], **said
+        )
+    ends = ", ".join(f"{row} {results[row, column].mean():.0f}%" for row in known)
+    moment = f" It was converted after phase {' or '.join(map(str, after))}." if after else ""
+    alt = f"Lines of the share of recommendations that users like, phase by phase; in the last four: {ends}.{moment}"
+    return [Figure("Recommendations that users like, in the last fifth of every phase", alt, plot)]
 
 
 def at_edges() -> list[str]:
@@ -365,8 +423,9 @@ BASE: dict[str, Any] = {
     "repeat": {},
 }
 recommender = Study(
-    "recommender", TITLE, rows=rows(RATES_FIRST), claims=claims("rates of the first two phases"), **BASE
-)
+    "recommender", TITLE, rows=rows(RATES_FIRST),
+    claims=[*claims("rates of the first two phases"), *added_claims()], **BASE,
+)  # fmt: skip
 hindsight = Study(
     "recommender-hindsight", f"{TITLE}; rates chosen on the whole stream", rows=rows(HINDSIGHT_RATES),
     claims=claims("rates of the whole stream"), **BASE,
@@ -377,7 +436,7 @@ DRIFTING = (RELU, WIDER, ANCHORED, NORM_DECAY, REDO, PRELU)
 drift = Study(
     "recommender-drift",
     f"{TITLE}, one user's per step",
-    rows=rows(RATES_FIRST, (*DRIFTING, *REPAIRED, CRELU)),
+    rows=rows({row: RATES_FIRST[row] for row in (*DRIFTING, *REPAIRED, CRELU)}),
     claims=[
         Claim(f"gate, {GRADUAL}", "ReLU earns less in the last four blocks than in blocks 2 to 5.",
               [Contrast(Cell(RELU, REWARD), Cell(RELU, YOUNG), "lower")]),

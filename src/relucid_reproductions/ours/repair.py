@@ -5,7 +5,7 @@ Written before any run that is recorded: ways, strengths, rates, seeds, claims a
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,11 +27,12 @@ from relucid.experiments import (
     runner,
 )
 from relucid_reproductions.ours._bandit import all_digits
-from relucid_reproductions.ours._said import failures, finished, near
+from relucid_reproductions.ours._said import failures, finished, near, settings
 from relucid_reproductions.ours._stack import Architecture, Stack
 
 NEWCOMERS = 500_000  # added to the seeds of networks that come later
 CLASSES = 10
+CONVERSION = Architecture("crelu")
 
 
 @dataclass(frozen=True)
@@ -78,20 +79,19 @@ class Learners:
         self.digits, self.batch, self.epochs = digits, batch, epochs
         self.draws = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.rows = torch.arange(len(seeds)).unsqueeze(1)
-        self.stack = self._stack(Architecture(), closed="convert" in way.at)
-        self.frozen: tuple[
-            Stack, ...
-        ] = ()  #: of an injected network, the old one and the copy of the new one
-        self.pixels, classes = all_digits()
-        order = self._drawn(lambda g: torch.randperm(len(self.pixels), generator=g))
-        self.inputs, self.targets = self.pixels[order], classes[order]
+        self.stack = self._stack(Architecture(), later=CONVERSION if "convert" in way.at else None)
+        #: of an injected network, the old one and the copy of the new one
+        self.frozen: tuple[Stack, ...] = ()
+        data = all_digits()
+        order = self._drawn(lambda g: torch.randperm(len(data), generator=g))
+        self.inputs, self.targets = data.inputs[order], data.targets[order]
         if stream == "labels":
             self.inputs = self.inputs[:, :digits]
         self.shown = self.inputs
 
-    def _stack(self, architecture: Architecture, later: int = 0, closed: bool = False) -> Stack:
-        seeds = [later + seed for seed in self.seeds]
-        return Stack(architecture, seeds, [self.rate] * len(seeds), closed=closed)
+    def _stack(self, architecture: Architecture, first: int = 0, later: Architecture | None = None) -> Stack:
+        seeds = [first + seed for seed in self.seeds]
+        return Stack(architecture, seeds, [self.rate] * len(seeds), later=later)
 
     def _drawn(self, draw: Any) -> Tensor:
         return torch.stack([draw(generator) for generator in self.draws])
@@ -137,7 +137,7 @@ class Learners:
     @torch.no_grad()
     def worst(self) -> Tensor:
         """The percentage of dead units of the worst layer, (M,)."""
-        return 100 * self.stack.dead(self.shown[:, : self.digits]).double().mean(2).amax(1)
+        return self.stack.dead_share(self.shown[:, : self.digits]).amax(1)
 
     @torch.no_grad()
     def repair(self) -> None:
@@ -162,9 +162,7 @@ class Learners:
     def maintain(self) -> None:
         """Do what is done after every task."""
         if self.way.redo:
-            dormant = self.stack.dormant(self.shown[:, : self.digits], self.way.redo)
-            for place, layer in dormant.any(2).nonzero().tolist():
-                self.stack.draw(place, layer, dormant[place, layer].nonzero().flatten())
+            self.stack.redo(self.shown[:, : self.digits], self.way.redo)
         for place in range(len(self.seeds)) if self.way.perturb else ():
             self.stack.perturb(place, self.way.perturb)
             if self.way.forget:
@@ -267,12 +265,6 @@ SIZES: Mapping[str, dict[str, Any]] = {
 SMOKE = {"before": 2, "after": 2, "digits": 60, "epochs": 1}
 
 
-def settings(way: Way) -> dict[str, Any]:
-    """What a way adds to a configuration: what it does that no repair does not."""
-    plain = asdict(Way())
-    return {"way": {name: value for name, value in asdict(way).items() if value != plain[name]}}
-
-
 def at(rate: float) -> str:
     """The label of the column that shows how tasks are learned after the repair."""
     return f"afterwards %, rate {rate:g}"
@@ -337,7 +329,7 @@ def study(stream: str) -> Study:
         f"ReLU networks that have learned {SIZES[stream]['before']} tasks of {STREAMS[stream]}, repaired: how they "
         "learn the eight that follow",
         run,
-        rows={row: settings(way) for row, way in WAYS.items()},
+        rows={row: settings("way", way) for row, way in WAYS.items()},
         columns=columns(),
         config={"stream": stream, "seeds": SEEDS},
         scales={

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam
 
-from relucid.data import Split, as_data
+from relucid.data import Split
 from relucid.nn import CReLU, GeometricConv2d, GeometricLinear
 from relucid.train.stream import Stream
 from relucid_reproductions.images import images
+from relucid_reproductions.ours._bandit import all_digits
 
 PROBE = 256  # inputs on which units are watched after every task
 HEADS = 1_000_000  # added to a seed for the draws of output layers
@@ -277,15 +278,6 @@ class Pairs:
 
 Setting = Permuted | RandomLabels | Pairs
 SETTINGS: dict[str, Callable[..., Setting]] = {"permuted": Permuted, "labels": RandomLabels, "pairs": Pairs}
-
-
-@lru_cache
-def all_digits() -> Split:
-    """All 1797 digits as rows of 64 pixels, standardized as a whole."""
-    data = as_data("digits")
-    inputs = torch.cat([data.train.inputs, data.test.inputs]).flatten(1)
-    targets = torch.cat([data.train.targets, data.test.targets])
-    return Split((inputs - inputs.mean()) / inputs.std(), targets)
 
 
 @lru_cache

@@ -5,21 +5,20 @@ from torch import nn
 from relucid.experiments import Results, read
 from relucid.report.study import study_page
 from relucid_reproductions.ours import depth
-from relucid_reproductions.ours.mend import CONVERTED
-from relucid_reproductions.ours.plasticity import HALF, RELU
 from relucid_reproductions.ours.quickstart import (
     BLOCKS,
     BOUNDARIES,
-    FITTED,
     KEPT,
     LAYERS,
+    LIKED,
     METHODS,
     STUDIES,
     TURN,
     sentences,
     worst,
 )
-from relucid_reproductions.ours.quickstart_page import parts
+from relucid_reproductions.ours.quickstart_page import RECOMMENDERS, parts
+from relucid_reproductions.ours.recommender import CONVERTED, SEEDS, drawn, recommender
 
 (STUDY,) = STUDIES
 
@@ -31,7 +30,15 @@ def results(tmp_path_factory, smoked):
 
 def test_every_row_is_run_and_the_conversion_moves_no_output(results):
     assert len(results.records) == len(STUDY.rows)
-    assert results[CONVERTED, FITTED, "moved"].max() < 1e-4
+    assert results[CONVERTED, LIKED, "moved"].max() < 1e-4
+
+
+def test_its_recommenders_are_those_of_the_study_with_other_seeds():
+    for row in RECOMMENDERS:
+        settings = {name: STUDY.rows[row][name] for name in ("arm", "rates")}
+        assert settings == recommender.rows[row]
+    planned = [each.run.config["recommender"]["seeds"] for each in STUDY.plan("full")]
+    assert not {seed for seeds in planned for seed in seeds} & {*SEEDS, 100, 101, 102}
 
 
 def test_what_reversible_layers_need_does_not_grow_with_depth(results):
@@ -83,19 +90,26 @@ def test_without_all_runs_there_is_no_sentence(results):
     assert sentences(Results(STUDY, "smoke", some)) == {}
 
 
-def test_the_page_has_four_parts_each_with_its_figure_and_table(results):
-    four = parts(results, sentences(results))
-    assert [len(part.figures) for part in four] == [1, 1, 1, 2]
-    assert all(part.grid.rows and part.sentence for part in four)
-    assert len(four[2].figures[0].plot.frames) > 2  # the slider moves through training
-    learning = four[0].figures[0].plot
-    assert {trace.legendgroup.partition(", rate")[0] for trace in learning.data} == {RELU, HALF}
+def test_the_page_has_three_parts_each_with_its_figure_and_table(results):
+    three = parts(results, sentences(results))
+    assert [len(part.figures) for part in three] == [1, 1, 2]
+    assert all(part.grid.rows and part.sentence for part in three)
+    assert len(three[1].figures[0].plot.frames) > 2  # the slider moves through training
+    assert [trace.name for trace in three[0].figures[0].plot.data] == [*RECOMMENDERS]
     page = study_page(results, "quickstart")
-    assert all(f"{number}. {part.title}" in page for number, part in enumerate(four, start=1))
+    assert all(f"{number}. {part.title}" in page for number, part in enumerate(three, start=1))
     assert len(page) < 3_000_000
 
 
-def test_recorded_runs_are_judged_on_the_page(request):
-    records = read(request.config.rootpath / "results")
-    four = parts(Results(STUDY, "full", records), {})
-    assert [len(part.findings) for part in four] == [1, 2, 2, 1]
+def test_recorded_runs_are_judged_on_the_page_and_the_conversion_is_marked(request):
+    results = Results(STUDY, "full", read(request.config.rootpath / "results"))
+    three = parts(results, {})
+    assert [len(part.findings) for part in three] == [3, 2, 1]
+    assert all(finding.verdicts for part in three for finding in part.findings)
+    first, last = results[CONVERTED, LIKED, "repaired"].agg(["min", "max"])
+    (mark,) = three[0].figures[0].plot.layout.shapes
+    assert first < mark.x0 < last + 1
+
+
+def test_without_the_converted_network_nothing_is_drawn():
+    assert drawn(Results(STUDY, "full", {}), RECOMMENDERS, LIKED, CONVERTED) == []

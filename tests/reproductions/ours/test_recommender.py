@@ -79,16 +79,39 @@ def test_there_is_a_warning_when_a_layer_is_dead_or_two_phases_have_earned_much_
     assert phases(agent, [[50.0, 50.0], [39.0, 41.0]], dead[:2]) == [False, False]
 
 
-@pytest.mark.parametrize("repair", ["convert", "revive and convert"])
+REPAIRS = {
+    "convert": 21962,
+    "revive and convert": 21962,
+    "slopes": 13322,
+    "grow": 22274,
+    "inject": 39390,
+}
+
+
+@pytest.mark.parametrize("repair", REPAIRS)
 def test_an_agent_is_repaired_once_at_the_warning_and_its_outputs_stay(repair):
-    agent = Agents(replace(WORLD, phases=4), Arm(repair=repair), [1e-3], [1, 2])
+    agent = Agents(replace(WORLD, phases=4), Arm(repair=repair), [1e-3], [2, 1])
     with torch.no_grad():
-        agent.stack.view(agent.stack.flat, 3)[1] = -100.0  # a layer of the second agent is dead
+        agent.stack.view(agent.stack.flat, 3)[0] = -100.0  # a layer of the first agent is dead
     life = agent.live()
-    assert life.repaired.tolist()[1] == 1.0
+    assert life.repaired.tolist()[0] == 1.0
     assert float(life.moved.max()) <= 1e-4
-    assert life.parameters == (21962 if life.repaired[0] else 13130)
-    assert bool(life.worst[-1][1] < 50)
+    assert life.parameters == REPAIRS[repair]
+    assert bool(life.worst[-1][0] < 95)
+
+
+@pytest.mark.parametrize("repair", ["slopes", "inject"])
+def test_a_repaired_network_goes_on_learning_and_its_first_step_is_short(repair):
+    agent = Agents(WORLD, Arm(repair=repair), [1e-3], [1, 2])
+    agent.live()
+    agent.repair(1, 3)
+    before = agent.stack.flat.clone()
+    draws = Draws.of(agent.world, agent.generators)
+    agent.learn((draws.replayed[:, 0, 0] * WORLD.memory).long())
+    new = agent.stack.places[agent.stack.slopes].start if repair == "slopes" else 0
+    assert 0 < float((agent.stack.flat - before)[1, new:].abs().max()) <= 1.001e-3
+    if agent.added:
+        assert [bool(each.any()) for each in agent.injected(agent.users)] == [False, True]
 
 
 def test_until_the_warning_a_repaired_agent_is_the_plain_one():
@@ -133,7 +156,8 @@ def test_strengths_are_those_that_the_records_choose():
 def test_rates_with_hindsight_are_those_that_the_records_choose():
     results = recorded(ours.whole)
     assert results.whole
-    assert {row: ours.hindsight_rate(results, row) for row in ours.TRIED} == ours.HINDSIGHT_RATES
+    assert {row: ours.hindsight_rate(results, row) for row in ours.HINDSIGHT_RATES} == ours.HINDSIGHT_RATES
+    assert {*ours.TRIED} - {*ours.HINDSIGHT_RATES} == {*ours.ADDED}
 
 
 @each_study

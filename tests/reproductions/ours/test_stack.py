@@ -10,6 +10,7 @@ from relucid.remedies import ContinualBackprop, L2Init, redo
 from relucid_reproductions.ours._stack import Architecture, Recycling, Stack
 
 SMALL = {"units": 5, "inputs": 4, "outputs": 3}
+CONVERTED = Architecture("crelu", **SMALL)
 
 
 @pytest.fixture(autouse=True)
@@ -21,16 +22,24 @@ def _double():
 
 def network(stack, place=0):
     """The same network as a plain one."""
-    shape = stack.architecture
-    kinds = {"relu": nn.ReLU, "crelu": lambda: CReLU(-1), "prelu": lambda: nn.PReLU(shape.units)}
+    shape = stack.begun if stack.closed[place] else stack.architecture
+    kinds = {
+        "relu": nn.ReLU,
+        "crelu": lambda: CReLU(-1),
+        "prelu": lambda: nn.PReLU(shape.units),
+        "tanh": nn.Tanh,
+        "leaky_relu": nn.LeakyReLU,
+    }
     modules = []
     for layer in range(shape.layers + 1):
+        rows, columns = shape.shapes[2 * layer]
         weight, bias = (stack.view(stack.flat, 2 * layer + k)[place] for k in (0, 1))
-        rows = weight[: len(weight) // 2] if stack.closed[place] and layer else weight
-        linear = nn.Linear(*rows.shape)
-        linear.weight.data, linear.bias.data = rows.T.clone(), bias[0].clone()
+        linear = nn.Linear(rows, columns)
+        linear.weight.data, linear.bias.data = weight[:rows, :columns].T.clone(), bias[0, :columns].clone()
         norm = [nn.LayerNorm(shape.units, elementwise_affine=False)] * shape.norm
         modules += [linear, *norm, kinds[shape.activation]()] if layer < shape.layers else [linear]
+        if shape.activation == "prelu" and layer < shape.layers:
+            modules[-1].weight.data = stack.view(stack.flat, stack.slopes + layer)[place, 0].clone()
     return nn.Sequential(*modules)
 
 
@@ -49,8 +58,12 @@ def follow(stack, inputs, targets):
 
 
 def same(stack, net, place=0):
-    others = network(stack, place).parameters()
-    for ours, theirs in zip(net.parameters(), others, strict=True):
+    others = dict(network(stack, place).named_parameters())
+    assert {name: value.shape for name, value in net.named_parameters()} == {
+        name: value.shape for name, value in others.items()
+    }
+    for name, value in net.named_parameters():
+        ours, theirs = value, others[name]
         torch.testing.assert_close(ours.data, theirs.data, rtol=1e-7, atol=1e-9)
 
 
@@ -59,7 +72,7 @@ def data(steps):
     return torch.randn(steps, 6, 4), torch.randn(steps, 6, 3)
 
 
-@pytest.mark.parametrize("activation", ["relu", "crelu"])
+@pytest.mark.parametrize("activation", ["relu", "crelu", "tanh", "leaky_relu", "prelu"])
 @pytest.mark.parametrize("norm", [False, True])
 def test_a_network_of_a_stack_learns_as_a_plain_one_does(activation, norm):
     stack = Stack(Architecture(activation, norm=norm, **SMALL), [1, 2], [0.01, 0.01], decay=0.1)
@@ -69,15 +82,6 @@ def test_a_network_of_a_stack_learns_as_a_plain_one_does(activation, norm):
         copy = Stack(stack.architecture, [1, 2], [0.01, 0.01], decay=0.1)
         follow(copy, *data(20))
         same(copy, net, place)
-
-
-def test_slopes_are_learned_as_those_of_prelu():
-    stack = Stack(Architecture("prelu", **SMALL), [1], [0.01])
-    net = network(stack)
-    train(net, torch.optim.Adam(net.parameters(), lr=0.01), *data(20))
-    follow(stack, *data(20))
-    torch.testing.assert_close(stack.view(stack.flat, 9)[0, 0], net[3].weight.data)
-    assert bool((net[3].weight != 0.25).any())
 
 
 def test_anchored_weights_have_the_gradient_of_l2_init():
@@ -91,7 +95,7 @@ def test_anchored_weights_have_the_gradient_of_l2_init():
 @pytest.mark.parametrize("forget", [False, True])
 def test_to_open_second_phases_is_to_crelu(forget):
     inputs, targets = data(40)
-    stack = Stack(Architecture(**SMALL), [3, 4], [0.01, 0.01], closed=True)
+    stack = Stack(Architecture(**SMALL), [3, 4], [0.01, 0.01], later=CONVERTED)
     plain = Stack(Architecture(**SMALL), [3, 4], [0.01, 0.01])
     net = network(stack, 1)
     same(plain, net, 1)  # the same draws, whether there are second phases or not
@@ -109,11 +113,59 @@ def test_to_open_second_phases_is_to_crelu(forget):
     torch.testing.assert_close(net(inputs[0]), stack(inputs[:1].expand(2, -1, -1))[1])
     train(net, optimizer, inputs[20:], targets[20:])
     follow(stack, inputs[20:], targets[20:])
-    opened = Stack(Architecture("crelu", **SMALL), [3, 4], [0.01, 0.01])
-    opened.flat[1] = stack.flat[1]
-    same(opened, net, 1)
+    same(stack, net, 1)
     closed = [stack.view(stack.flat, 2 * layer)[0, SMALL["units"] :] for layer in (1, 2, 3)]
     assert not any(bool(rows.any()) for rows in closed)  # the other network stays as it is
+
+
+def test_opened_slopes_are_those_of_a_prelu_that_begins_as_relu():
+    inputs, targets = data(40)
+    stack = Stack(Architecture(**SMALL), [3, 4], [0.01, 0.01], later=Architecture("prelu", **SMALL))
+    net = network(stack, 1)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    train(net, optimizer, inputs[:20], targets[:20])
+    follow(stack, inputs[:20], targets[:20])
+    before = stack(inputs[:2])
+    stack.open(1)
+    assert torch.equal(before, stack(inputs[:2]))
+    for place in (1, 3, 5):
+        net[place] = nn.PReLU(SMALL["units"], init=0.0)
+        optimizer.add_param_group({"params": net[place].parameters()})
+    train(net, optimizer, inputs[20:], targets[20:])
+    follow(stack, inputs[20:], targets[20:])
+    same(stack, net, 1)
+    assert bool(net[3].weight.any())
+    assert not bool(stack.view(stack.flat, stack.slopes)[0].any())  # the other network stays as it is
+
+
+def test_added_units_change_no_output_and_their_first_step_is_no_longer_than_a_living_unit_s():
+    wide = Architecture(**{**SMALL, "units": 8})
+    stack = Stack(Architecture(**SMALL), [3, 4], [0.01, 0.01], later=wide)
+    plain = Stack(Architecture(**SMALL), [3, 4], [0.01, 0.01])
+    for each in (stack, plain):
+        follow(each, *data(20))
+    same(stack, network(plain, 1), 1)
+    kill(stack, 1, 1, [0])
+    x = torch.randn(2, 60, 4)
+    before, dead = stack(x), stack.dead(x)[1, 1].sum()
+    assert float(stack.dead_share(x)[1, 1]) == pytest.approx(100 * (dead - 3) / 5)
+    stack.open(1)
+    torch.testing.assert_close(stack(x), before)
+    assert float(stack.dead_share(x)[1, 1]) == pytest.approx(100 * stack.dead(x)[1, 1].sum() / 8)
+    assert network(stack, 1)[2].weight.shape == (8, 8)
+    torch.testing.assert_close(network(stack, 1)(x[1]), stack(x)[1])
+    start = stack.flat.clone()
+    follow(stack, *data(1))
+    step = (stack.flat - start).abs()
+    for layer in range(3):
+        assert 0 <= float(stack.view(step, 2 * layer)[1, :, 5:].max()) <= 1.01 * 0.01
+        assert bool(stack.view(stack.flat, 2 * layer + 2)[1, 5:].any())  # they are read
+    assert not bool((stack.flat * (1 - stack.mask))[0].any())  # the other network stays as it is
+
+
+def test_units_cannot_be_added_before_a_norm():
+    with pytest.raises(ValueError, match="without norm"):
+        Stack(Architecture(norm=True), [1], [0.01], later=Architecture(units=88, norm=True))
 
 
 def kill(stack, place, layer, units):
@@ -141,7 +193,7 @@ def test_dead_and_dormant_units_are_those_that_the_library_counts():
 
 
 def test_a_closed_second_phase_does_not_keep_a_unit_alive():
-    stack = Stack(Architecture(**SMALL), [1], [0.01], closed=True)
+    stack = Stack(Architecture(**SMALL), [1], [0.01], later=CONVERTED)
     kill(stack, 0, 0, [2])
     x = torch.randn(1, 50, 4)
     assert stack.dead(x)[0, 0].tolist() == [False, False, True, False, False]
@@ -151,7 +203,7 @@ def test_a_closed_second_phase_does_not_keep_a_unit_alive():
 
 @pytest.mark.parametrize("dead", [[1, 2], [0, 1, 2, 3, 4]])
 def test_reviving_keeps_outputs_and_brings_every_unit_back(dead):
-    stack = Stack(Architecture(**SMALL), [1, 2], [0.01, 0.01], closed=True)
+    stack = Stack(Architecture(**SMALL), [1, 2], [0.01, 0.01], later=CONVERTED)
     kill(stack, 1, 1, dead)
     x = torch.randn(2, 60, 4)
     before, other = stack(x).detach(), stack.flat[0].clone()
