@@ -22,7 +22,8 @@ from relucid.convert.flow import is_within
 from relucid.convert.modules import equal
 from relucid.convert.tape import Tape, recorded
 from relucid.inspect import examine
-from relucid.inspect.execution import FACTORS, Arguments, Method, Node, Recording, function_of, running
+from relucid.inspect.execution import Arguments, Method, Node, Recording, function_of, running
+from relucid.inspect.recorder import FACTORS
 from relucid.nn import GeometricLayer
 from relucid.printing import first_line
 
