@@ -16,9 +16,17 @@ from relucid.experiments._page import Archive, findings
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "results"
-PLANNED = json.loads((HERE / "planned-22e8fad.json").read_text(encoding="utf-8"))
+# The quickstart has other rows now; what it said of two other studies, `plasticity` and `mend` say themselves.
+LEFT = ("keeps learning", "mended without forgetting")
+PLANNED = {
+    place: planned
+    for place, planned in json.loads((HERE / "planned-22e8fad.json").read_text(encoding="utf-8")).items()
+    if not place.startswith("quickstart ")
+}
 JUDGED = [
-    json.loads(line) for line in lzma.decompress((HERE / "judged-22e8fad.jsonl.xz").read_bytes()).splitlines()
+    was
+    for was in map(json.loads, lzma.decompress((HERE / "judged-22e8fad.jsonl.xz").read_bytes()).splitlines())
+    if was["study"] != "quickstart" or not was["where"].startswith(LEFT)
 ]
 
 
@@ -111,5 +119,5 @@ def test_the_ledger_counts_as_before(studies, records):
         and (entry.study.name, entry.claim.where) in known
     ]
     assert Counter(entry.finding.outcome for entry in entries) == {
-        "confirmed": 39, "reversed": 11, "absent": 2, "inconclusive": 14, "no detectable difference": 23,
+        "confirmed": 36, "reversed": 11, "absent": 2, "inconclusive": 14, "no detectable difference": 23,
     }  # fmt: skip

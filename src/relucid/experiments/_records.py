@@ -123,7 +123,7 @@ def append(records: Iterable[Record], directory: Path) -> int:
 def line(record: Record) -> str:
     """A record as one line, without empty fields and large arrays."""
     arrays = record.get("arrays", {})
-    limit = VOTED if arrays.keys() >= {"outputs", "targets"} else SMALL
+    limit = VOTED if arrays.keys() == {"outputs", "targets"} else SMALL
     small = {name: text for name, text in arrays.items() if len(text) <= limit}
     written = {**record, "arrays": small}
     kept = {name: written[name] for name in FIELDS if written.get(name) not in (None, {}, [])}
