@@ -394,7 +394,14 @@ QUOTED: dict[str, Quoted] = {
     ),
     "conversions.moved": lambda evidence: f"{max(moved for moved, _ in evidence.converted):.0e}",
     **{f"recommender.{name}": OfCell("recommender", row, "reward %") for name, row in RECOMMENDER.items()},
-    "hindsight.relu": OfCell("recommender-hindsight", RECOMMENDER["relu"], "reward %"),
+    **{
+        f"recommender.stream.{name}": OfCell("recommender", RECOMMENDER[name], "all steps %")
+        for name in ("tanh", "norm_l2", "converted", "crelu")
+    },
+    **{
+        f"hindsight.{name}": OfCell("recommender-hindsight", RECOMMENDER[name], "reward %")
+        for name in ("relu", "norm_l2", "converted")
+    },
     **{
         f"drift.{name}": OfCell("recommender-drift", RECOMMENDER[name], "reward %")
         for name in ("relu", "l2init", "norm_l2", "redo", "prelu", "converted", "revived", "crelu")
