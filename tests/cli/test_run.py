@@ -56,6 +56,20 @@ def test_an_edited_study_says_so_and_repeats_nothing_before_its_version_is_raise
     assert "9.00±0.58" in relucid("show", study)[1]
 
 
+@pytest.mark.parametrize("then", ["pass", "raise KeyboardInterrupt"])
+def test_runs_of_a_store_that_is_removed_meanwhile_are_saved_and_can_be_imported(relucid, study, edit, then):
+    last = f"if x == 2 and seed == 2:\n        import shutil; shutil.rmtree('runs'); {then}"
+    edit('    return {"value"', f'    {last}\n    return {{"value"')
+    status, out, err = relucid("run", study, "--jobs", "1", "-q")
+    assert (status, out) == (1, "")
+    assert "runs was moved or removed while it was in use" in err
+    saved = next(Path().glob("runs-saved-*")).name
+    assert f"`relucid import {saved} --store STORE`" in err
+    done = 6 if then == "pass" else 5
+    assert f"{saved}: {done} runs added" in relucid("import", saved)[1]
+    assert f"6 runs, {6 - done} left" in relucid("run", study, "--dry-run", "--store", saved)[1]
+
+
 def test_failed_runs_are_reported_and_logged_and_make_the_command_fail(relucid, study):
     status, out, err = relucid("run", study, "--scale", "broken", "--jobs", "1")
     assert status == 1

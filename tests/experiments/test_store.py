@@ -2,6 +2,7 @@ import base64
 import io
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -200,14 +201,53 @@ def test_many_processes_open_a_new_store_at_once(tmp_path):
     assert subprocess.run([sys.executable, "-c", OPENED_AT_ONCE, tmp_path / "new"]).returncode == 0
 
 
-def test_a_moved_store_is_noticed_and_nothing_is_lost(tmp_path):
-    with Store(tmp_path / "runs") as store:
-        store.put(ONE)
-        (tmp_path / "runs").rename(tmp_path / "elsewhere")
-        with pytest.raises(StoreError, match="moved or removed"):
-            store.put(OTHER)
-    with Store(tmp_path / "elsewhere") as moved:
-        assert set(moved) == {ONE["key"], OTHER["key"]}
+def move(directory):
+    directory.rename(directory.with_name("elsewhere"))
+
+
+def replace(directory):
+    """Another process has put a store of its own in its place."""
+    shutil.rmtree(directory)
+    Store(directory).close()
+
+
+@pytest.mark.parametrize("lose", [move, replace, shutil.rmtree])
+@pytest.mark.parametrize(
+    "use, expected",
+    [
+        (lambda store: store.put(OTHER), {ONE["key"], OTHER["key"]}),
+        (lambda store: store.lease(OTHER["key"]), {ONE["key"]}),
+        (Store.close, {ONE["key"]}),
+    ],
+    ids=["put", "lease", "close"],
+)
+def test_what_a_moved_or_removed_store_held_is_saved_beside_it(tmp_path, lose, use, expected):
+    runs = tmp_path / "runs"
+    store = Store(runs)
+    store.put(ONE)
+    lose(runs)
+    with pytest.raises(StoreError, match="runs was moved or removed") as raised:
+        use(store)
+    store.close()
+    (saved,) = tmp_path.glob("runs-saved-*")
+    assert f"`relucid import {saved} " in str(raised.value)
+    with Store(tmp_path / "new") as new:
+        import_records(saved, new)
+        assert set(new) == expected
+    if lose is move:
+        with Store(tmp_path / "elsewhere") as moved:
+            assert set(moved) == expected
+    elif lose is replace:
+        with Store(runs) as other:
+            assert len(other) == 0
+
+
+def test_a_removed_store_that_cannot_be_saved_is_an_error_too(tmp_path):
+    with Store(tmp_path / "parent" / "runs") as store:
+        shutil.rmtree(tmp_path / "parent")
+        (tmp_path / "parent").touch()
+        with pytest.raises(StoreError, match=r"could not be saved in .*File exists"):
+            store.put(ONE)
 
 
 # The tables of the last release, schema 4.

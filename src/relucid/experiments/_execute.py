@@ -90,7 +90,7 @@ def run(
     else:
         with Store(directory) as shared:
             if retry:
-                shared.forget_failures([each.key for each in runs])
+                shared.forget_failures([run.key for run in runs])
             opened = executing(executor, jobs, address, threads, gpus_per_run)
             with using(threads):
                 executed = _run_missing(do, opened, runs, shared, machine, report)
@@ -98,7 +98,7 @@ def run(
         results = Results(study, scale, kept, only=only, seeds=seeds)
         if os.environ.get("RANK", "0") != "0":
             return results
-        if lost := [each for each in runs if each.key not in results.records]:
+        if lost := [run for run in runs if run.key not in results.records]:
             raise StoreError(f"{len(lost)} runs that were done are missing in {directory}: was it removed?")
         if voted := votes(results):
             kept.put(*voted)
@@ -280,26 +280,25 @@ def _finite(history: Mapping[str, Sequence[float]]) -> dict[str, list[float | No
 
 def votes(results: Results) -> list[Record]:
     """The votes of cells whose runs have all finished, as runs of their own: outputs are too large to travel."""
-    found = []
-    for (row, column), planned in results.cells.items():
+    new = []
+    for (row, column), runs in results.cells.items():
         records = results.behind(row, column)
-        if not results.study.columns[column].vote or len(records) < len(planned) or len(results[row, column]):
+        if not results.study.columns[column].vote or len(records) < len(runs) or len(results[row, column]):
             continue
-        arrays = [arrays_of(record) for record in records]
-        if all({"outputs", "targets"} <= each.keys() for each in arrays):
-            outputs = [torch.from_numpy(each["outputs"]) for each in arrays]
-            error = vote(outputs, torch.from_numpy(arrays[0]["targets"]))
+        members = [arrays_of(record) for record in records]
+        if all({"outputs", "targets"} <= arrays.keys() for arrays in members):
+            outputs = [torch.from_numpy(arrays["outputs"]) for arrays in members]
+            error = vote(outputs, torch.from_numpy(members[0]["targets"]))
             last = max(record["started"] for record in records)
-            found.append(vote_record([each.run.key for each in planned], error, last))
-    return found
+            new.append(vote_record([planned.run.key for planned in runs], error, last))
+    return new
 
 
 def time_left(results: Results) -> tuple[int, float | None]:
     """How many runs are left, and how long they take one after the other, by the seconds of those that are done."""
-    left = {each.run.key: each.row for each in results.plan if each.run.key not in results.records}
-    done = [each for each in results.plan if each.run.key in results.records]
-    seconds = pd.Series(
-        [results.records[each.run.key]["seconds"] for each in done], [each.row for each in done], dtype=float
-    )
-    usual = seconds.groupby(level=0).mean()
-    return len(left), sum(usual.get(row, usual.mean()) for row in left.values()) if done else None
+    records, plan = results.records, results.plan
+    left = {planned.run.key: planned.row for planned in plan if planned.run.key not in records}
+    done = [planned for planned in plan if planned.run.key in records]
+    seconds = [float(records[planned.run.key]["seconds"]) for planned in done]
+    means = pd.Series(seconds, [planned.row for planned in done], dtype=float).groupby(level=0).mean()
+    return len(left), sum(means.get(row, means.mean()) for row in left.values()) if done else None

@@ -214,7 +214,7 @@ def _room(cores: Iterable[float], gpus: Iterable[float], gpus_per_run: float) ->
     2
     """
     if not gpus_per_run:
-        return max(1, sum(int(each) for each in cores))
+        return max(1, sum(map(int, cores)))
     fitting = [min(int(by_core), int(gpu / gpus_per_run)) for by_core, gpu in zip(cores, gpus, strict=True)]
     if not any(fitting):
         raise ValueError(

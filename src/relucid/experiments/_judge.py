@@ -59,25 +59,21 @@ def compare(a: pd.Series, b: pd.Series | float, paired: bool = False) -> Compari
     >>> round(difference.effect, 2), round(difference.p, 4), [round(end, 2) for end in difference.interval(0.95)]
     (-1.5, 0.0015, [-1.75, -1.25])
     """
-    alone = paired or not isinstance(b, pd.Series)
-    samples = [a - b] if alone else [a, b]
+    one_sample = paired or not isinstance(b, pd.Series)
+    samples = [a - b] if one_sample else [a, b]
     if min(map(len, samples)) < 2 or not all(np.isfinite(sample).all() for sample in samples):
         return None
-    n, effect = (
-        sum(map(len, samples)),
-        float(samples[0].mean()) - (0.0 if alone else float(samples[1].mean())),
-    )
+    n = sum(map(len, samples))
+    effect = float(samples[0].mean()) - (0.0 if one_sample else float(samples[1].mean()))
     error = math.hypot(*(float(sample.sem()) for sample in samples))
     effect = 0.0 if abs(effect) < 1e-9 * error else effect  # what rounding leaves of differences that cancel
     if error <= 1e-9 * abs(effect):
         return _without_spread(effect, n)
-    if alone:
+    if one_sample:
         test, exact = scipy.stats.ttest_1samp(samples[0], 0.0), sign_flip(samples[0]) if n <= FEW else None
     else:
         test, exact = scipy.stats.ttest_ind(*samples, equal_var=False), None
-    return Comparison(
-        effect, float(test.pvalue), n, lambda sure: _ends(test.confidence_interval(sure)), exact=exact
-    )
+    return Comparison(effect, float(test.pvalue), n, _interval(test.confidence_interval), exact=exact)
 
 
 def against_one(values: pd.Series, other: float) -> Comparison | None:
@@ -94,15 +90,15 @@ def against_one(values: pd.Series, other: float) -> Comparison | None:
     if error <= 1e-9 * abs(effect):
         return _without_spread(effect, n)
     t = scipy.stats.t(n - 1, effect, error)
-    return Comparison(effect, float(2 * min(t.cdf(0), t.sf(0))), n, lambda sure: _ends(t.interval(sure)))
+    return Comparison(effect, float(2 * min(t.cdf(0), t.sf(0))), n, _interval(t.interval))
 
 
 def _without_spread(effect: float, n: int) -> Comparison:
     """Where all differences are equal, only their sign is evidence."""
     p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)
 
-    def interval(sure: float) -> tuple[float, float]:
-        return (effect, effect) if p < 1 - sure else (-math.inf, math.inf)
+    def interval(confidence: float) -> tuple[float, float]:
+        return (effect, effect) if p < 1 - confidence else (-math.inf, math.inf)
 
     return Comparison(effect, p, n, interval, spread=False)
 
@@ -131,42 +127,42 @@ def compare_shares(a: pd.Series, b: pd.Series | float) -> Comparison | None:
     if not isinstance(b, pd.Series):
         share = scipy.stats.beta(yes + 0.5, n - yes + 0.5, -b, 100)  # in per cent, less the number
         p = 2 * min(share.cdf(0), share.sf(0))
-        return Comparison(100 * yes / n - b, float(p), n, lambda sure: _ends(share.interval(sure)))
+        return Comparison(100 * yes / n - b, float(p), n, _interval(share.interval))
     other, m = int((b > 0).sum()), len(b)
     p = float(scipy.stats.fisher_exact([[yes, n - yes], [other, m - other]]).pvalue)
 
-    def newcombe(sure: float) -> tuple[float, float]:
+    def newcombe(confidence: float) -> tuple[float, float]:
         (low1, high1), (low2, high2) = (
-            scipy.stats.binomtest(k, of).proportion_ci(sure, "wilson") for k, of in ((yes, n), (other, m))
+            scipy.stats.binomtest(k, of).proportion_ci(confidence, "wilson")
+            for k, of in ((yes, n), (other, m))
         )
         one, two = yes / n, other / m
         low = 100 * (one - two - math.hypot(one - low1, high2 - two))
         high = 100 * (one - two + math.hypot(high1 - one, two - low2))
-        return (low, high) if p < 1 - sure else (min(low, 0.0), max(high, 0.0))
+        return (low, high) if p < 1 - confidence else (min(low, 0.0), max(high, 0.0))
 
     return Comparison(100 * (yes / n - other / m), p, n + m, newcombe)
 
 
 def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int) -> Comparison:
     """A statistic of repetitions 0 to n-1, given as places (draws, n): its percentile interval under resampling."""
-    effect, drawn = (
-        statistic(places)
-        for places in (np.arange(n)[None], np.random.default_rng(0).integers(0, n, (DRAWS, n)))
-    )
+    (effect,) = statistic(np.arange(n)[None])
+    drawn = statistic(np.random.default_rng(0).integers(0, n, (DRAWS, n)))
     if not np.isfinite(drawn).all():
         raise ValueError("a statistic that is bootstrapped must be a number for every sample")
     p = min(1.0, 2 * min(float((drawn <= 0).mean()), float((drawn >= 0).mean())))
-    return Comparison(
-        float(effect[0]),
-        max(p, 1 / DRAWS),
-        n,
-        lambda sure: _ends(np.quantile(drawn, [(1 - sure) / 2, (1 + sure) / 2])),
-    )
+    interval = _interval(lambda confidence: np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2]))
+    return Comparison(float(effect), max(p, 1 / DRAWS), n, interval)
 
 
-def _ends(ends: Any) -> tuple[float, float]:
-    low, high = ends
-    return float(low), float(high)
+def _interval(method: Callable[[float], Any]) -> Callable[[float], tuple[float, float]]:
+    """A method that gives an interval at a confidence, with its ends as plain numbers."""
+
+    def interval(confidence: float) -> tuple[float, float]:
+        low, high = method(confidence)
+        return float(low), float(high)
+
+    return interval
 
 
 @dataclass(frozen=True)
@@ -325,7 +321,9 @@ class Claim:
 
     def within(self, cells: Collection[tuple[str, str]]) -> "Claim":
         """The claim about these cells alone: a smaller scale may lack rows and columns."""
-        kept = [each for each in self.contrasts if all(cell[:2] in cells for cell in each.cells())]
+        kept = [
+            contrast for contrast in self.contrasts if all(cell[:2] in cells for cell in contrast.cells())
+        ]
         return replace(self, contrasts=kept)
 
 
@@ -352,7 +350,7 @@ class Verdict:
 
     Args:
         contrast: what was compared.
-        comparison: what was found.
+        comparison: its effect, p-value and interval.
         outcome: one of five words.
         published: the published effect, taken as the same share of the error here.
         level: of the interval.
@@ -375,7 +373,7 @@ class Verdict:
         exact = "" if self.comparison.exact is None else f", exact p = {self.comparison.exact:.2g}"
         theirs = "" if self.published is None else f", published {number(self.published)}"
         return (
-            f"{self.contrast.label}: {self.effect}{self.sure}, p = {self.comparison.p:.2g}{exact}{theirs}: "
+            f"{self.contrast.label}: {self.effect}{self.confidence}, p = {self.comparison.p:.2g}{exact}{theirs}: "
             f"{self.outcome}"
         )
 
@@ -388,7 +386,7 @@ class Verdict:
         return number(self.comparison.effect) + (f" [{low}, {high}]" if self.comparison.spread else "")
 
     @property
-    def sure(self) -> str:
+    def confidence(self) -> str:
         """The confidence of the interval, if it is not the usual one."""
         return "" if self.level == LEVEL else f" ({100 * (1 - self.level):.3g}%)"
 
@@ -407,18 +405,18 @@ def number(value: float) -> str:
 
 def judge(results: Results, claim: Claim) -> list[Verdict]:
     """Decide every contrast of a claim, at a level that allows for their number unless all agree."""
-    compared = [
-        (contrast, _compared(results, contrast), _published(results, contrast))
+    verdicts = [
+        _decided(contrast, _compared(results, contrast), _published(results, contrast), LEVEL)
         for contrast in claim.contrasts
     ]
-    verdicts = [_decided(*each, LEVEL) for each in compared]
     if {verdict.outcome for verdict in verdicts} in ({"confirmed"}, {"reversed"}):
         return verdicts
     tested = sum(
         verdict.comparison is not None and verdict.contrast.relation not in ("equal", "at most")
         for verdict in verdicts
     )
-    return [_decided(*each, LEVEL / max(1, tested)) for each in compared]
+    level = LEVEL / max(1, tested)
+    return [_decided(verdict.contrast, verdict.comparison, verdict.published, level) for verdict in verdicts]
 
 
 def outcome(claim: Claim, verdicts: Sequence[Verdict]) -> Outcome:
@@ -461,10 +459,10 @@ def _decided(
     else:
         low, high = (end + contrast.margin for end in sorted((contrast.sign * low, contrast.sign * high)))
     claimed = None if published is None or published * contrast.sign <= 0 else abs(published)
-    decided = decide(low, high, claimed)
-    if contrast.relation in ("near", "not worse") and decided in ("no detectable difference", "absent"):
-        decided = "inconclusive"  # an interval around a margin says nothing
-    return replace(verdict, outcome=decided)
+    word = decide(low, high, claimed)
+    if contrast.relation in ("near", "not worse") and word in ("no detectable difference", "absent"):
+        word = "inconclusive"  # an interval around a margin says nothing
+    return replace(verdict, outcome=word)
 
 
 def _values(results: Results, side: Cell | Quantity | float) -> Any:
@@ -484,8 +482,8 @@ def _compared(results: Results, contrast: Contrast) -> Comparison | None:
     columns = results.study.columns
     if isinstance(contrast.a, Cell) and columns[contrast.a.column].share and isinstance(b, pd.Series):
         return compare_shares(a, b)
-    usual = results.study.paired if contrast.paired is None else contrast.paired
-    paired = isinstance(b, pd.Series) and usual
+    wanted = results.study.paired if contrast.paired is None else contrast.paired
+    paired = isinstance(b, pd.Series) and wanted
     if paired and set(a.index) != set(b.index):
         return None  # a repetition diverged or has not run: the rest would not be a fair sample
     return compare(a, b, paired)
@@ -497,7 +495,7 @@ def _exactly(results: Results, contrast: Contrast, a: pd.Series, b: float) -> Co
         return None
     largest, digits = contrast.relation == "at most", results.study.columns[contrast.cells()[0].column].digits
     effect = float((a.max() if largest else round(a.mean(), digits)) - b)
-    return Comparison(effect, 0.0, len(a), lambda sure: (effect, effect), spread=False)
+    return Comparison(effect, 0.0, len(a), lambda confidence: (effect, effect), spread=False)
 
 
 def cell_of(side: Cell | Quantity | float) -> Cell | None:

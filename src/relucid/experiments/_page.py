@@ -85,7 +85,7 @@ class Finding:
         for name, verdict in zip(self._sides(), self.verdicts, strict=True):
             groups.setdefault(verdict.outcome, []).append((name, verdict))
         if len(groups) == 1:
-            return f"{first}{self.counts}{self.verdicts[0].sure}: {_ends(next(iter(groups.values())))}."
+            return f"{first}{self.counts}{self.verdicts[0].confidence}: {_ends(next(iter(groups.values())))}."
         ends = [f"{outcome.capitalize()}: {_ends(of)}." for outcome, of in groups.items()]
         return (
             f"{first}{self.counts}. {' '.join(ends)} Intervals at {100 * (1 - self.verdicts[0].level):.3g}%."

@@ -92,8 +92,8 @@ def numbers(name: str, value: Any) -> float | list[float]:
         raise ValueError(f"metric {name!r} is {value!r}; it must be a number or a list of numbers") from error
     if array.ndim > 1 or not np.isfinite(array).all():
         raise ValueError(f"metric {name!r} is {value!r}; it must be a finite number or a list of them")
-    found: float | list[float] = array.tolist()
-    return found
+    metric: float | list[float] = array.tolist()
+    return metric
 
 
 def arithmetic(record: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,7 +76,10 @@ class Store(Mapping[str, Record]):
 
     def close(self) -> None:
         """Close the database; everything put into it is on disk already."""
-        self.database.close()
+        try:
+            self._check_place()
+        finally:
+            self.database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -85,8 +89,8 @@ class Store(Mapping[str, Record]):
 
     def __contains__(self, key: object) -> bool:
         with self._explained():
-            found = self.database.execute("SELECT 1 FROM record WHERE key = ?", (key,)).fetchone()
-        return found is not None
+            row = self.database.execute("SELECT 1 FROM record WHERE key = ?", (key,)).fetchone()
+        return row is not None
 
     def __getitem__(self, key: str) -> Record:
         with self._explained():
@@ -168,11 +172,22 @@ class Store(Mapping[str, Record]):
             self.database.execute(f"PRAGMA user_version = {VERSION}")
 
     def _check_place(self) -> None:
-        """Refuse to go on in a directory that was moved or removed."""
-        if self.place is not None and _place(self.path) != self.place:
-            raise StoreError(
-                f"{self.directory} was moved or removed during the run: what is finished is where it was moved to"
+        """Stop if the directory was moved or removed, after saving what the open database still holds beside it."""
+        if self.place is None or _place(self.path) == self.place:
+            return
+        self.place = None  # closing the database after this error saves nothing a second time
+        parent = self.directory.parent
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            saved = Path(tempfile.mkdtemp(prefix=f"{self.directory.name}-saved-", dir=parent))
+            self.database.execute("VACUUM INTO ?", (str(saved / RESULTS),))
+            what = (
+                f"all records are saved in {saved}: continue with --store {saved}, or add them to another store with "
+                f"`relucid import {saved} --store STORE`"
             )
+        except (sqlite3.Error, OSError) as error:
+            what = f"its records are where it was moved to, and could not be saved in {parent} ({error})"
+        raise StoreError(f"{self.directory} was moved or removed while it was in use; {what}")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -232,10 +247,10 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
 def _place(path: Path) -> tuple[int, int] | None:
     """What a path leads to: its device and inode."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _migrate(database: sqlite3.Connection) -> None:
