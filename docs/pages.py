@@ -21,7 +21,7 @@ from relucid.experiments import Record, Statement, read
 from relucid.experiments._catalog import rooms, statements, studies, tables
 from relucid.experiments._judge import Verdict, cell_of
 from relucid.experiments._ledger import Entry, ledger
-from relucid.experiments._page import Archive, Finding, Page, environment
+from relucid.experiments._page import Archive, Finding, environment
 from relucid.experiments._study import named
 
 DOCS = Path(__file__).parent
@@ -71,12 +71,12 @@ class Site:
 
     def _table(self, table: ModuleType) -> dict[str, str]:
         """The page of a table and its figure; links to other tables of its room name their files."""
-        page, name = Page(table, self.archive), _file(table)
-        title, _, rest = page.render().partition("\n")
+        name = _file(table)
+        title, _, rest = self.archive.render(table).partition("\n")
         room = table.__name__.rpartition(".")[0]
         files = {other.__name__.rpartition(".")[2]: _file(other) for other in self._beside(room)}
         linked = re.sub(r"\]\((\w+)\.md", lambda match: f"]({files.get(match[1], match[1])}.md", rest)
-        rows = [(of.claim.where, of) for of in self._first(table, page) if effects(of)]
+        rows = [(of.claim.where, of) for of in self._first(table) if effects(of)]
         question, _, rest = linked.strip().partition("\n\n")
         figure = [f"![{PICTURES[name]}.svg)"] if name in PICTURES else []
         figure += [f"![Effects with their intervals](../images/results/{name}.svg)"] if rows else []
@@ -89,10 +89,9 @@ class Site:
         drawn = {f"images/results/{name}.svg": forest(title.strip("# "), rows)} if rows else {}
         return {f"results/{name}.md": text, **drawn}
 
-    def _first(self, table: ModuleType, page: Page) -> list[Finding]:
+    def _first(self, table: ModuleType) -> list[Finding]:
         """The findings of the first study of a table that has some."""
-        found = (self.archive.findings(study, page.results(study.name).scale) for study in table.STUDIES)
-        return next(filter(None, found), [])
+        return next(filter(None, map(self.archive.findings, table.STUDIES)), [])
 
     def _beside(self, package: str) -> list[ModuleType]:
         return [

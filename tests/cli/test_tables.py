@@ -96,7 +96,7 @@ def test_an_examination_names_every_layer_and_column_in_full(terminal):
 def test_the_table_of_every_study_folds_without_cutting_a_name(name):
     study = built_in()[name]
     head = ["", *study.columns]
-    rows = [([row, *("12.34±5.67 + (lr 0.003)" for _ in study.columns)], "") for row in study.rows]
+    rows = [[row, *("12.34±5.67 + (lr 0.003)" for _ in study.columns)] for row in study.rows]
     console = Console(width=80, file=io.StringIO())
     print_grid(console, head, rows)
     shown = console.file.getvalue()

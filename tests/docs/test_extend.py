@@ -74,8 +74,8 @@ def test_a_page_and_a_package_work_as_their_guide_says(copy):
     python(copy, "-m", "relucid", "run", "widths.py", "--jobs", "1", "-q")
     page = python(
         copy, "-c",
-        "import widths; from relucid.experiments import Store; from relucid.experiments._page import Page; "
-        "print(Page(widths, Store('runs')).render())",
+        "import widths; from relucid.experiments import Store; from relucid.experiments._page import Archive; "
+        "print(Archive(Store('runs')).render(widths))",
     )  # fmt: skip
     assert "| wide | 1.02±0.00 |" in page
     assert "The wide ones err 1.02 on average." in page

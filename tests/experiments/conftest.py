@@ -87,8 +87,7 @@ def filled():
                     "started": "2026-01-01T00:00:00+00:00",
                     "seconds": 1.0,
                 }
-                about = {"key": run.key, "runner": run.runner, "version": run.version, "config": run.config}
-                records[run.key] = about | usual | fields
+                records[run.key] = run.begun() | usual | fields
         return Results(study, scale or study.default_scale, records)
 
     return fill

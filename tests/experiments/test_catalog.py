@@ -3,6 +3,7 @@ import pytest
 from relucid.experiments import Study
 from relucid.experiments._catalog import built_in, find, rooms, studies, tables
 from relucid.experiments._ledger import ledger
+from relucid.experiments._page import Archive
 
 STUDY = """
 from relucid.experiments import Column, Study
@@ -68,7 +69,7 @@ def test_the_largest_complete_scale_decides_and_never_a_smoke_test(filled):
     whole = {scale: records(scale) for scale in scales}
 
     def judged(*parts):
-        (entry,) = ledger([study], {key: record for part in parts for key, record in part.items()})
+        (entry,) = ledger([study], Archive({key: record for part in parts for key, record in part.items()}))
         return entry.scale
 
     assert judged(*whole.values()) == "full"

@@ -78,17 +78,6 @@ def test_a_study_finishes_though_a_worker_of_the_cluster_is_killed_in_the_middle
     assert results(units, tmp_path / "killed") == results(units, tmp_path / "whole")
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default")
-def test_a_cluster_that_is_there_is_used_by_its_address(tmp_path):
-    from distributed import LocalCluster
-
-    units = study(tmp_path)
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        run(units, store=tmp_path / "dask", executor="dask", address=cluster.scheduler_address)
-    assert [len(found) for found in results(units, tmp_path / "dask").values()] == [2] * 4
-
-
 @pytest.mark.parametrize("executor, package", [("ray", "ray"), ("dask", "distributed")])
 def test_a_cluster_without_its_package_is_refused_with_what_to_install(
     tmp_path, monkeypatch, executor, package

@@ -13,7 +13,7 @@ from relucid.data import DamagedDataError, MissingDataError, Split
 from relucid.experiments import Column, Results, Run, Runner, Store, Study, run
 from relucid.experiments._catalog import find
 from relucid.experiments._execute import execute
-from relucid.experiments._executors import InProcess, executing
+from relucid.experiments._executors import executing
 from relucid.report.study import grid_of_environments
 from relucid.train import DivergedError, Machine, Recipe, fit, memory_is_kept
 
@@ -38,16 +38,11 @@ def values(study, store):
 def states(study, store):
     """How many runs of each row have finished or failed."""
     known = results(study, store)
-    return [
-        dict(
-            Counter(
-                known.records[planned.run.key]["state"]
-                for planned in runs
-                if planned.run.key in known.records
-            )
-        )
-        for runs in known.tried.values()
+    begun = [
+        (row, known.records.get(each.run.key)) for (row, _), runs in known.tried.items() for each in runs
     ]
+    counts = Counter((row, record["state"]) for row, record in begun if record)
+    return [{state: n for (of, state), n in counts.items() if of == row} for row, _ in known.tried]
 
 
 def count_starts(lines):
@@ -55,7 +50,7 @@ def count_starts(lines):
 
 
 def test_every_run_is_done_once_and_its_outcome_kept(load_study, tmp_path, log):
-    study, seen = load_study(), []
+    study, seen = load_study(pause=0.05), []
     for _ in range(2):
         run(study, store=tmp_path / "runs", jobs=1, report=lambda run, record: seen.append(record))
     assert count_starts(log()) == Counter({(str(x), str(seed)): 1 for x in (1, 2, 3) for seed in (0, 1)})
@@ -63,14 +58,10 @@ def test_every_run_is_done_once_and_its_outcome_kept(load_study, tmp_path, log):
     for place, found in values(study, tmp_path / "runs").items():
         assert len(found) == 2
         assert all(int(place[0]) ** 2 <= value < int(place[0]) ** 2 + 1 for value in found)
-
-
-def test_the_environment_and_the_time_are_kept(load_study, tmp_path):
-    run(load_study(rows=1, seeds=1, pause=0.05), store=tmp_path / "runs", jobs=1)
-    (record,) = results(load_study(rows=1, seeds=1, pause=0.05), tmp_path / "runs").records.values()
-    assert record["environment"]["versions"]["torch"].startswith("2.")
-    assert 0.05 <= record["seconds"] < 5
-    assert record["started"].startswith("20")
+    for record in results(study, tmp_path / "runs").records.values():
+        assert record["environment"]["versions"]["torch"].startswith("2.")
+        assert record["seconds"] >= 0.05
+        assert record["started"].startswith("20")
 
 
 def trains(seed, machine):
@@ -89,7 +80,7 @@ def test_how_a_run_trained_is_kept_and_shown(tmp_path):
     (trained,) = record["environment"]["trained"]
     kept = "kept" if memory_is_kept() else "returned"
     assert trained == f"channels-last, not compiled, freed memory {kept}"
-    shown = {row[0].text: row[1].text for row in grid_of_environments(found).rows}
+    shown = dict(grid_of_environments(found).rows)
     assert shown["trained"] == trained
 
 
@@ -114,16 +105,10 @@ def test_failed_runs_are_retried_under_torchrun_unless_it_has_restarted_them(
 ):
     study, store = load_study(rows=1, seeds=1), tmp_path / "runs"
     (only,) = study.runs()
-    failed = {
-        "key": only.key,
-        "runner": only.runner,
-        "version": 1,
-        "config": only.config,
-        "started": "",
-        "seconds": 0,
-    }
     with Store(store) as kept:
-        kept.put({**failed, "state": "failed", "metrics": {}, "error": "before"})
+        kept.put(
+            {**only.begun(), "started": "", "seconds": 0, "state": "failed", "metrics": {}, "error": "before"}
+        )
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
     told = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
@@ -152,10 +137,16 @@ def test_a_run_that_diverges_is_an_outcome_of_its_own():
         ({"error": float("nan")}, "metric 'error' is nan"),
         ({"error": [[1.0]]}, "metric 'error'"),
         ({"error": "low"}, "metric 'error' is 'low'"),
+        (SystemExit(0), "SystemExit"),  # it ends the run, not the study
     ],
 )
 def test_a_run_must_return_numbers(returned, message):
-    record = execute(Runner("f", lambda: returned), Run("f", {}), Machine())
+    def function():
+        if isinstance(returned, SystemExit):
+            raise returned
+        return returned
+
+    record = execute(Runner("f", function), Run("f", {}), Machine())
     assert record["state"] == "failed"
     assert message in record["error"]
 
@@ -231,7 +222,7 @@ def test_any_executor_of_concurrent_futures_will_do(load_study, tmp_path, log):
 
 
 def test_a_run_whose_process_dies_is_tried_three_times_and_the_others_go_on(load_study, tmp_path):
-    class Mortal(InProcess):
+    class Mortal(ThreadPoolExecutor):
         def submit(self, function, run, machine):
             if run.config["x"] != 2:
                 return super().submit(function, run, machine)
@@ -243,7 +234,7 @@ def test_a_run_whose_process_dies_is_tried_three_times_and_the_others_go_on(load
     run(
         study,
         store=tmp_path / "runs",
-        executor=Mortal(),
+        executor=Mortal(1),
         report=lambda run, end: seen.update({run.config["x"]: end}),
     )
     assert [seen[x]["state"] for x in (1, 2, 3, 4)] == ["finished", "failed", "finished", "finished"]
@@ -258,16 +249,6 @@ def test_a_worker_that_dies_is_replaced_and_its_run_done_again(load_study, tmp_p
     run(study, store=tmp_path / "runs", jobs=2)
     assert (tmp_path / "log.died").exists()
     assert [len(found) for found in values(study, tmp_path / "runs").values()] == [2, 2, 2]
-
-
-def test_a_run_that_exits_has_failed_and_the_others_go_on(load_study, tmp_path):
-    study = load_study(extra="if x == 2: raise SystemExit(0)")
-    run(study, store=tmp_path / "runs", jobs=1)
-    assert states(study, tmp_path / "runs") == [{"finished": 2}, {"failed": 2}, {"finished": 2}]
-    failed = [
-        each for each in results(study, tmp_path / "runs").records.values() if each["state"] == "failed"
-    ]
-    assert all("SystemExit" in each["error"] for each in failed)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 from relucid.experiments import Results, read
 from relucid.experiments._catalog import built_in
 from relucid.experiments._ledger import ledger
-from relucid.experiments._page import findings
+from relucid.experiments._page import Archive, findings
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "results"
@@ -105,7 +105,7 @@ def test_the_ledger_counts_as_before(studies, records):
     known = {(was["study"], was["where"]) for was in JUDGED}
     entries = [
         entry
-        for entry in ledger(studies.values(), records)
+        for entry in ledger(studies.values(), Archive(records))
         if entry.claim.kind == "experiment"
         and entry.finding
         and (entry.study.name, entry.claim.where) in known

@@ -19,10 +19,8 @@ from relucid.experiments._transfer import import_records
 
 
 def record(config, state="finished", **fields):
-    run = Run("f", config)
-    about = {"key": run.key, "runner": run.runner, "version": run.version, "config": run.config}
     usual = {"metrics": {"error": 1.0}, "started": "2026-01-01T00:00:00+00:00", "seconds": 2.5}
-    return {**about, "state": state, **usual, **fields}
+    return {**Run("f", config).begun(), "state": state, **usual, **fields}
 
 
 ONE, OTHER = record({"a": 1}), record({"a": 2})
@@ -266,7 +264,7 @@ def test_a_store_of_the_last_release_can_be_imported_and_is_left_as_it_is(tmp_pa
     old_store(tmp_path / "old", [run])
     before = (tmp_path / "old" / "results.sqlite").read_bytes()
     with Store(tmp_path / "new") as store:
-        assert import_records(tmp_path / "old", store).added == 1
+        assert import_records(tmp_path / "old", store)["added"] == [run.key]
         assert list(store) == [run.key]
     assert (tmp_path / "old" / "results.sqlite").read_bytes() == before
     assert sorted(path.name for path in (tmp_path / "old").iterdir()) == ["results.sqlite"]
@@ -314,8 +312,8 @@ def test_an_import_adds_what_is_new_and_refuses_what_contradicts(tmp_path, store
     store.put(ONE, record({"a": 3}, "failed", error="no"))
     lines = [{**ONE, "metrics": {"error": 9.0}}, OTHER, record({"a": 3})]
     (tmp_path / "lines.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    imported = import_records(tmp_path / "lines.jsonl", store)
-    assert (imported.added, imported.known, imported.conflicts) == (2, 0, [ONE["key"]])
+    new = [OTHER["key"], lines[2]["key"]]
+    keys = import_records(tmp_path / "lines.jsonl", store)
+    assert keys == {"added": new, "known": [], "damaged": [], "refused": [ONE["key"]]}
     assert store[ONE["key"]] == ONE
-    again = import_records(tmp_path / "lines.jsonl", store)
-    assert (again.added, again.known) == (0, 2)
+    assert import_records(tmp_path / "lines.jsonl", store) == keys | {"added": [], "known": new}

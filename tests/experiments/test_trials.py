@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from relucid.data import present
 from relucid.experiments import Column, Results, Store, StoreError, Study, run
 from relucid.experiments._catalog import find
+from relucid.experiments._executors import _quiet_ray
 from relucid.experiments._records import unpacked
 from relucid.experiments._transfer import import_records
 
@@ -126,7 +127,7 @@ def test_a_damaged_store_gives_right_numbers_or_none_and_says_what_is_wrong(tmp_
         shutil.rmtree(tmp_path / "damaged", ignore_errors=True)
         (tmp_path / "damaged").mkdir()
         (tmp_path / "damaged" / "results.sqlite").write_bytes(damaged(data, rng))
-        for attempt in (_shown, _read, _imported):
+        for attempt in (values, _read, _imported):
             try:
                 found = attempt(whole, tmp_path / "damaged")
             except (StoreError, ValueError) as error:
@@ -144,10 +145,6 @@ def _settle(directory):
     with closing(sqlite3.connect(directory / "results.sqlite")) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         database.execute("PRAGMA journal_mode = DELETE")
-
-
-def _shown(study, directory):
-    return values(study, directory)
 
 
 def _read(study, directory):
@@ -172,14 +169,7 @@ def _imported(study, directory):
 
 
 def record(run, value):
-    about = {
-        "key": run.key,
-        "runner": run.runner,
-        "version": run.version,
-        "config": run.config,
-        "state": "finished",
-    }
-    return {**about, "metrics": {"value": value}, "started": "", "seconds": 0.0}
+    return {**run.begun(), "state": "finished", "metrics": {"value": value}, "started": "", "seconds": 0.0}
 
 
 def flipped(directory, *records):
@@ -205,40 +195,85 @@ def test_intact_runs_of_a_damaged_store_are_imported_into_a_new_one(tmp_path):
     first, second = study(rows=2).runs()[:2]
     flipped(tmp_path / "runs", record(first, 1.25), record(second, 7.5))
     with Store(tmp_path / "new") as new:
-        imported = import_records(tmp_path / "runs", new)
-        assert (imported.added, imported.damaged) == (1, 1)
+        keys = import_records(tmp_path / "runs", new)
+        assert (keys["added"], keys["damaged"]) == ([second.key], [first.key])
         assert new[second.key]["metrics"] == {"value": 7.5}
 
 
-UCI = [sys.executable, "-m", "relucid", "run", "gmp/uci", "--scale", "smoke", "--jobs", "1", "-q", "--store"]
+@contextmanager
+def nothing():
+    yield "--jobs", "1"
+
+
+@contextmanager
+def on_ray():
+    import ray
+
+    with pytest.MonkeyPatch.context() as patch, _quiet_ray():
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_agent_register_timeout_ms", "600000")  # a busy machine takes its time
+        node = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        try:
+            yield "--executor", "ray", "--address", node.address_info["gcs_address"]
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def on_dask():
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield "--executor", "dask", "--address", cluster.scheduler_address
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of Ray's and Dask's own making
 @pytest.mark.skipif(
     not present()["uci/boston"], reason="needs the UCI sets: set RELUCID_DATA to their directory"
 )
-def test_a_real_study_killed_three_times_and_shared_by_three_processes_does_each_run_once(tmp_path):
-    store, environment = tmp_path / "runs", {**os.environ, "OMP_NUM_THREADS": "1"}
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        nothing,
+        pytest.param(on_ray, marks=pytest.mark.needs("ray")),
+        pytest.param(on_dask, marks=pytest.mark.needs("distributed")),
+    ],
+)
+def test_a_real_study_killed_three_times_and_shared_by_three_processes_does_each_run_once(tmp_path, cluster):
+    store = tmp_path / "runs"
+    words = "run", "gmp/uci", "--scale", "smoke", "-q", "--store", str(store)
     planned = {run.key for run in find("gmp/uci").runs("smoke")}
     seen = {}
-    for kill in range(3):
-        processes = [subprocess.Popen([*UCI, str(store)], env=environment) for _ in range(3)]
-        while len(seen) < 4 * (kill + 1):
-            assert any(process.poll() is None for process in processes), "they ended by themselves"
-            time.sleep(0.05)
-            with Store(store, create=False) as kept:
-                seen = dict(kept)
-        for process in processes:
-            process.kill()
-            process.wait()
-        with Store(store) as kept:
-            assert seen.items() <= dict(kept).items(), "a finished run was lost or run again"
-            seen = dict(kept)
-        assert seen.keys() < planned, "there was nothing left to kill"
-    processes = [subprocess.Popen([*UCI, str(store)], env=environment) for _ in range(3)]
-    assert [process.wait() for process in processes] == [0, 0, 0]
-    with Store(store) as kept:
-        assert seen.items() <= dict(kept).items(), "a finished run was lost or run again"
-        assert set(kept) == planned
-        assert {record["state"] for record in kept.values()} == {"finished"}
+
+    def start(options):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # of Ray, too, while its node is up
+        return [
+            subprocess.Popen([sys.executable, "-m", "relucid", *words, *options], env=environment)
+            for _ in range(3)
+        ]
+
+    def kept():
+        with Store(store, create=False) as opened:
+            return dict(opened)
+
+    with cluster() as options:
+        for kill in range(3):
+            processes = start(options)
+            while len(seen) < 4 * (kill + 1):
+                assert any(process.poll() is None for process in processes), "they ended by themselves"
+                time.sleep(0.05)
+                seen = kept()
+            for process in processes:
+                process.kill()
+                process.wait()
+            assert seen.items() <= kept().items(), "a finished run was lost or run again"
+            seen = kept()
+            assert seen.keys() < planned, "there was nothing left to kill"
+        processes = start(options)
+        assert [process.wait() for process in processes] == [0, 0, 0]
+    found = kept()
+    assert seen.items() <= found.items(), "a finished run was lost or run again"
+    assert set(found) == planned
+    assert {record["state"] for record in found.values()} == {"finished"}
     assert list((store / "work").iterdir()) == []

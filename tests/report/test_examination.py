@@ -20,6 +20,7 @@ from relucid.report.examination import (
     stages_of,
     words,
 )
+from relucid.report.page import number
 
 PLANTED = "<script>alert('planted')</script>"  # torch.fx takes no double quotes in a name
 
@@ -230,10 +231,10 @@ def test_long_networks_are_grouped_by_stage(without_library):
     stages = stages_of(found)
     assert [(stage.name, len(stage.sections)) for stage in stages] == [("low", 7), ("mid", 7), ("top", 7)]
     table = overview(found, stages)
-    assert [row[0].link for row in table.rows] == ["stage-0", "stage-1", "stage-2"]
-    labels = [label for label, _ in table.head]
+    assert list(table.links) == ["stage-0", "stage-1", "stage-2"]
+    labels = table.head
     dead = sum(int(layer.activity.dead.sum()) for layer in found.layers)
-    assert sum(row[labels.index("dead")].sort for row in table.rows) == dead
+    assert sum(number(row[labels.index("dead")]) for row in table.rows) == dead
     page = without_library(examination_page(found, Provenance("net:build")))
     assert page.count('<details class="stage">') == 3
     assert len(set(re.findall(r'id="layer-\d+"', page))) == 21
@@ -285,10 +286,10 @@ def test_the_page_states_that_inputs_were_too_few(network, without_library):
 def test_layers_link_to_their_sections_and_sort_by_number(found):
     (stage,) = stages_of(found)
     table = stage.grid
-    assert [row[0].link for row in table.rows] == ["layer-0", "layer-1", "layer-2"]
-    labels = [label for label, _ in table.head]
-    assert [row[labels.index("units")].sort for row in table.rows] == [8, 6, 5]
-    assert table.rows[0][labels.index("paired")].sort == 100
+    assert list(table.links) == ["layer-0", "layer-1", "layer-2"]
+    labels = table.head
+    assert [number(row[labels.index("units")]) for row in table.rows] == [8, 6, 5]
+    assert number(table.rows[0][labels.index("paired")]) == 100
 
 
 def test_a_network_without_rectified_layers_has_a_page_too(without_library):

@@ -7,7 +7,7 @@ import pytest
 
 from relucid.experiments import read
 from relucid.experiments._catalog import built_in, rooms, statements, tables
-from relucid.experiments._page import Page
+from relucid.experiments._page import Archive
 
 ROOT = Path(__file__).parents[2]
 TABLES = [(room, table) for room in rooms() for table in tables(room)]
@@ -31,7 +31,7 @@ each_table = pytest.mark.parametrize(
 
 @each_table
 def test_every_page_renders(table, records):
-    page = Page(table, records).render()
+    page = Archive(records).render(table)
     assert page.startswith("# ")
     assert "nan" not in re.findall(r"\w+", page)
 

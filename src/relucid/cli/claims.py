@@ -29,6 +29,7 @@ def claims(
     from relucid.experiments import Store, read
     from relucid.experiments._catalog import rooms, studies
     from relucid.experiments._ledger import ledger
+    from relucid.experiments._page import Archive
     from relucid.experiments._study import named
 
     if paper is not None:
@@ -43,8 +44,9 @@ def claims(
             "directory of them, such as results in relucid's repository.",
             err=True,
         )
+    archive = Archive(records)
     for room in rooms() if paper is None else [paper]:
-        for entry in ledger(studies(room), records):
+        for entry in ledger(studies(room), archive):
             if entry.claim.kind == "experiment":
                 _print_entry(room, entry)
 

@@ -103,17 +103,17 @@ def import_(sources: Sources, store: Directory = None) -> None:
     from relucid.experiments._store import default_store
     from relucid.experiments._transfer import import_records
 
-    conflicts = 0
+    refused = False
     with Store(store or default_store()) as records:
         for source in sources:
-            done = import_records(source, records)
-            typer.echo(f"{source}: {done.added} runs added, {done.known} already there")
-            if done.damaged:
-                typer.echo(f"{source}: {done.damaged} damaged runs were skipped", err=True)
-            for key in done.conflicts:
+            keys = import_records(source, records)
+            typer.echo(f"{source}: {len(keys['added'])} runs added, {len(keys['known'])} already there")
+            if keys["damaged"]:
+                typer.echo(f"{source}: {len(keys['damaged'])} damaged runs were skipped", err=True)
+            for key in keys["refused"]:
                 typer.echo(f"{source}: refused, the store has a different outcome of run {key[:8]}", err=True)
-            conflicts += len(done.conflicts)
-    if conflicts:
+            refused |= bool(keys["refused"])
+    if refused:
         raise typer.Exit(1)
 
 

@@ -18,39 +18,35 @@ from relucid.printing import printable
 if TYPE_CHECKING:
     from relucid.inspect import Changes, Examination
 
-Row = tuple[Sequence[str], str]  # cells, and their style
-
 
 def escape(text: str) -> str:
     """Text of others as it is: rich takes none of it for markup, and a terminal none for a command."""
     return markup.escape(printable(text))
 
 
-def print_grid(console: Console, head: Sequence[str], rows: Sequence[Row]) -> None:
+def print_grid(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table; columns that do not fit follow in tables below, each beside the first column.
 
     Nothing is cut off: a first column that is too wide is wrapped.
     """
-    head, rows = [*map(printable, head)], [([*map(printable, cells)], style) for cells, style in rows]
+    head, rows = [*map(printable, head)], [[*map(printable, cells)] for cells in rows]
     for columns in wrapped(console.width, head, rows):
         grid = Grid()
         for number in columns:
             grid.add_column(escape(head[number]), overflow="fold")
-        for cells, style in rows:
+        for cells in rows:
             if any(cells[number] for number in columns[1:]):
-                grid.add_row(*(escape(cells[number]) for number in columns), style=style)
+                grid.add_row(*(escape(cells[number]) for number in columns))
         console.print(grid)
 
 
-def wrapped(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[list[int]]:
+def wrapped(width: int, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[list[int]]:
     """The column numbers of each table; every table begins with the first column.
 
-    >>> list(wrapped(20, ["row", "error", "time", "memory"], [(["a", "1.00", "2 s", "3 MB"], "")]))
+    >>> list(wrapped(20, ["row", "error", "time", "memory"], [["a", "1.00", "2 s", "3 MB"]]))
     [[0, 1], [0, 2], [0, 3]]
     """
-    widths = [
-        max(len(text) for text in column) + 3 for column in zip(head, *(c for c, _ in rows), strict=True)
-    ]
+    widths = [max(len(text) for text in column) + 3 for column in zip(head, *rows, strict=True)]
     left = width - widths[0] - 1
     part: list[int] = []
     for number in range(1, len(head)):
@@ -73,7 +69,7 @@ def print_results(results: Results, name: str, store: Path | None) -> None:
         for verdict in finding.verdicts:
             console.print(f"  {escape(str(verdict))}")
     for block in results.blocks():
-        rows = [([str(row), *cells], "") for row, cells in zip(block.index, block.to_numpy(), strict=True)]
+        rows = [[str(row), *cells] for row, cells in zip(block.index, block.to_numpy(), strict=True)]
         print_grid(console, ["", *block.columns], rows)
     if study.published:
         console.print("In brackets: published values.", style="italic")
@@ -141,4 +137,4 @@ def _print_rows(console: Console, rows: Sequence[dict[str, str]]) -> None:
     """Print a table from dictionaries, without empty columns."""
     used = [key for key in rows[0] if any(row[key] for row in rows)] if rows else []
     if used:
-        print_grid(console, used, [([row[key] for key in used], "") for row in rows])
+        print_grid(console, used, [[row[key] for key in used] for row in rows])

@@ -1,9 +1,7 @@
 """Why not to take an outcome at face value: rules over the records behind a claim, the same for every claim."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -12,8 +10,8 @@ import scipy
 
 from relucid.experiments._frame import Results, flat
 from relucid.experiments._judge import LEVEL, Claim, compare
-from relucid.experiments._records import arithmetic
-from relucid.experiments._study import merge
+from relucid.experiments._records import Record, arithmetic
+from relucid.experiments._study import Config, merge
 
 UNDERFITS = 10.0  # per cent of the training examples; published networks misclassify fewer
 SIZES = {
@@ -34,93 +32,69 @@ class Choice(NamedTuple):
     by_chance: bool
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What the rules look at: a claim, and the results by which it was judged."""
-
-    claim: Claim
-    results: Results
-
-    @cached_property
-    def cells(self) -> list[tuple[str, str]]:
-        """The cells behind the claim."""
-        named = (cell[:2] for contrast in self.claim.contrasts for cell in contrast.cells())
-        return [cell for cell in dict.fromkeys(named) if cell in self.results.cells]
-
-    @cached_property
-    def rows(self) -> list[str]:
-        """The rows behind the claim."""
-        return list(dict.fromkeys(row for row, _ in self.cells))
-
-    def training_errors(self, row: str) -> list[float]:
-        """The mean training errors of a row's cells, where they were recorded."""
-        cells = [
-            [_training_error(run) for run in self.results.behind(*cell)]
-            for cell in self.results.cells
-            if cell[0] == row
-        ]
-        known = ([error for error in errors if error is not None] for errors in cells)
-        return [fmean(errors) for errors in known if errors]
-
-    @cached_property
-    def choices(self) -> list[Choice]:
-        """The rates that were chosen: in a study of their own, for each cell, or by every run itself."""
-        return [*_by_study(self), *_by_cell(self), *_by_run(self)]
-
-
 def caveats(claim: Claim, results: Results) -> dict[str, str]:
     """Every caveat that the rules find: a word or two, and a sentence."""
-    evidence = Evidence(claim, results)
-    return {word: text for word, rule in RULES.items() if (text := rule(evidence))}
+    cells = [cell for cell in dict.fromkeys(cell[:2] for cell in claim.cells()) if cell in results.cells]
+    runs = [run for cell in cells for run in results.behind(*cell)]
+    errors = {row: _training_errors(results, row) for row, _ in cells}
+    choices = [*_by_study(results, cells), *_by_cell(results, cells), *_by_run(results, cells)]
+    sentences = {
+        "underfit": underfit(errors),
+        "training error unknown": unknown(errors, results),
+        "rate at edge": edge(choices),
+        "rate by chance": chance(choices),
+        "other size": size(cells, results),
+        "shared splits": shared(errors.keys() & set(results.study.splits)),
+        "post hoc": post_hoc(claim.stated, runs),
+        "precision": precision(runs),
+    }
+    return {word: sentence for word, sentence in sentences.items() if sentence}
 
 
-def underfit(evidence: Evidence) -> str:
+def underfit(errors: Mapping[str, Sequence[float]]) -> str:
     """Networks misclassify more than a tenth of their training examples."""
-    errors = [error for row in evidence.rows for error in evidence.training_errors(row)]
-    if not errors or max(errors) <= UNDERFITS:
+    known = [error for of_row in errors.values() for error in of_row]
+    if not known or max(known) <= UNDERFITS:
         return ""
-    low, high = f"{min(errors):.0f}", f"{max(errors):.0f}"
+    low, high = f"{min(known):.0f}", f"{max(known):.0f}"
     return f"The networks misclassify {low if low == high else f'{low} to {high}'}% of their training images."
 
 
-def unknown(evidence: Evidence) -> str:
+def unknown(errors: Mapping[str, Sequence[float]], results: Results) -> str:
     """Networks were trained on images at a smaller scale, and their training errors were not recorded."""
-    records = list(evidence.results.records.values())
-    if evidence.results.scale == "full" or not any("data" in run["config"] for run in records):
+    records = list(results.records.values())
+    if results.scale == "full" or not any("data" in run["config"] for run in records):
         return ""
     fitting = all("fitted" in run["metrics"] for run in records)  # the outcome is how well they fit
-    known = fitting or all(evidence.training_errors(row) for row in evidence.rows)
+    known = fitting or all(errors.values())
     return "" if known else "Training errors were not recorded: the networks may underfit."
 
 
-def edge(evidence: Evidence) -> str:
+def edge(choices: Sequence[Choice]) -> str:
     """A chosen rate is the smallest or the largest that was tried."""
     at_edge: dict[float, dict[str, None]] = {}
-    for each in evidence.choices:
-        if each.rate in (min(each.tried), max(each.tried)):
-            at_edge.setdefault(each.rate, {})[each.row] = None
+    for row, rate, tried, _ in choices:
+        if rate in (min(tried), max(tried)):
+            at_edge.setdefault(rate, {})[row] = None
     found = (f"{rate:g} ({'; '.join(rows)})" for rate, rows in at_edge.items())
     return f"Rates at the edge of those tried: {', '.join(found)}." if at_edge else ""
 
 
-def chance(evidence: Evidence) -> str:
+def chance(choices: Sequence[Choice]) -> str:
     """A rate was chosen by a difference that chance explains."""
-    found = dict.fromkeys(each.row for each in evidence.choices if each.by_chance)
+    found = dict.fromkeys(choice.row for choice in choices if choice.by_chance)
     return f"Chance may have chosen the rates of {', '.join(found)}." if found else ""
 
 
-def size(evidence: Evidence) -> str:
+def size(cells: Sequence[tuple[str, str]], results: Results) -> str:
     """Networks or data are not those of the full scale, or of the paper."""
-    results, study = evidence.results, evidence.results.study
+    study = results.study
     if results.scale == "full" or ("full" not in study.scales and not study.paper):
         return ""
-    full = (
-        {(each.row, each.column): each.run.config for each in study.plan("full")}
-        if "full" in study.scales
-        else {}
-    )
+    planned = study.plan("full") if "full" in study.scales else ()
+    full = {(each.row, each.column): each.run.config for each in planned}
     found: dict[str, None] = {}
-    for cell in (cell for cell in evidence.cells if results.cells[cell] and (cell in full or not full)):
+    for cell in (cell for cell in cells if results.cells[cell] and (cell in full or not full)):
         here = results.cells[cell][0].run.config
         ours, theirs = _sizes(here), _sizes(merge(full.get(cell, here), study.paper))
         differ = [name for name in SIZES if name in ours and name in theirs and ours[name] != theirs[name]]
@@ -128,40 +102,30 @@ def size(evidence: Evidence) -> str:
     return f"Smaller than published: {', '.join(found)}." if found else ""
 
 
-def shared(evidence: Evidence) -> str:
+def shared(splits: Collection[str]) -> str:
     """Repetitions are random splits of one data set."""
-    if not set(evidence.rows) & set(evidence.results.study.splits):
-        return ""
-    return "The splits share data, so another sample would vary more."
+    return "The splits share data, so another sample would vary more." if splits else ""
 
 
-def post_hoc(evidence: Evidence) -> str:
+def post_hoc(date: str, runs: Sequence[Record]) -> str:
     """The claim was stated when some of its runs had been made."""
-    date = evidence.claim.stated
-    before = any(
-        run["started"][:10] <= date for cell in evidence.cells for run in evidence.results.behind(*cell)
-    )
+    before = any(run["started"][:10] <= date for run in runs)
     return f"Stated on {date}, with the data in view." if date and before else ""
 
 
-def precision(evidence: Evidence) -> str:
+def precision(runs: Sequence[Record]) -> str:
     """Some runs were computed in another precision, or compiled: they are not compared with the others."""
-    found = {arithmetic(run) for cell in evidence.cells for run in evidence.results.behind(*cell)}
-    return (
-        f"Runs of different precision are not compared: {'; '.join(sorted(found))}." if len(found) > 1 else ""
-    )
+    found = sorted({arithmetic(run) for run in runs})
+    return f"Runs of different precision are not compared: {'; '.join(found)}." if len(found) > 1 else ""
 
 
-RULES: Mapping[str, Callable[[Evidence], str]] = {
-    "underfit": underfit,
-    "training error unknown": unknown,
-    "rate at edge": edge,
-    "rate by chance": chance,
-    "other size": size,
-    "shared splits": shared,
-    "post hoc": post_hoc,
-    "precision": precision,
-}
+def _training_errors(results: Results, row: str) -> list[float]:
+    """The mean training errors of a row's cells, where they were recorded."""
+    cells = [
+        [_training_error(run) for run in results.behind(*cell)] for cell in results.cells if cell[0] == row
+    ]
+    known = ([error for error in errors if error is not None] for errors in cells)
+    return [fmean(errors) for errors in known if errors]
 
 
 def _training_error(run: Mapping[str, Any]) -> float | None:
@@ -180,24 +144,19 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _by_study(evidence: Evidence) -> Iterator[Choice]:
+def _by_study(results: Results, cells: Sequence[tuple[str, str]]) -> Iterator[Choice]:
     """Another study tried every rate once, or some times, on held-out examples."""
-    results = evidence.results
     tuning = results.tuning
     if tuning is None:
         return
-    study = tuning.study
-    shown = [results.study.columns[column].config for _, column in evidence.cells]
-    columns = study.columns.values()
-    settings = {
-        name
-        for name, column in study.columns.items()
-        if any(_agree(column.config, config, columns) for config in shown)
-    }
+    columns = tuning.study.columns
+    shown = [results.study.columns[column].config for _, column in cells]
+    varied = [flat(column.config) for column in columns.values()]
     tried: dict[tuple[str, str], dict[float, tuple[float, int]]] = {}
-    for row, name in (cell for cell in tuning.cells if cell[0] in evidence.rows and cell[1] in settings):
-        column, values = study.columns[name], tuning[row, name]
-        if column.tries and tuning.complete(row, name):
+    for row, name in tuning.cells:
+        column, values = columns[name], tuning[row, name]
+        asked = any(row == of for of, _ in cells) and any(_agree(column.config, at, varied) for at in shown)
+        if asked and column.tries and tuning.complete(row, name):
             setting, rate = column.tries
             error = float(values.mean()) if len(values) else math.inf
             tried.setdefault((row, setting), {})[rate] = (error, column.examples)
@@ -215,17 +174,19 @@ def _noisy(best: tuple[float, int], second: tuple[float, int]) -> bool:
     return second[0] - best[0] <= noise * float(scipy.stats.norm.ppf(1 - LEVEL / 2))
 
 
-def _agree(tried: Mapping[str, Any], shown: Mapping[str, Any], every: Any) -> bool:
+def _agree(tried: Config, shown: Config, varied: Sequence[Config]) -> bool:
     """Whether a rate was tried in the setting of a column that is shown: at its batch size, say."""
-    here, there, others = flat(tried), flat(shown), [flat(other.config) for other in every]
-    varied = [name for name in here if any(other.get(name) != here[name] for other in others)]
-    return all(there[name] == here[name] for name in varied if name in there)
+    here, there = flat(tried), flat(shown)
+    return all(
+        there[name] == here[name]
+        for name in here.keys() & there.keys()
+        if any(other.get(name) != here[name] for other in varied)
+    )
 
 
-def _by_cell(evidence: Evidence) -> Iterator[Choice]:
+def _by_cell(results: Results, cells: Sequence[tuple[str, str]]) -> Iterator[Choice]:
     """The cell's own runs at the rate with the lowest mean on held-out examples."""
-    results = evidence.results
-    for cell in evidence.cells:
+    for cell in cells:
         runs = [each for each in results.tried[cell] if each.choice and each.run.key in results.records]
         for name, values in results.study.choose.items():
             if results.cells[cell] and all(isinstance(value, int | float) for value in values):
@@ -240,22 +201,20 @@ def _by_cell(evidence: Evidence) -> Iterator[Choice]:
 
 def _chosen(row: str, best: float, errors: Mapping[float, Mapping[str, float]]) -> Choice:
     """Whether chance explains the choice among rates, by their errors by repetition."""
-    others = [
-        rate for rate, known in errors.items() if rate != best and known
-    ]  # of the rest every run diverged
-    if not others:
+    means = {rate: fmean(known.values()) for rate, known in errors.items() if known and rate != best}
+    if not means:  # of the rest every run diverged
         return Choice(row, best, tuple(errors), False)
-    second = min(others, key=lambda rate: fmean(errors[rate].values()))
+    second = min(means, key=means.__getitem__)
     lowest, next_lowest = (pd.Series(dict(errors[rate]), dtype=float) for rate in (best, second))
     difference = compare((lowest - next_lowest).dropna(), 0.0)
     low, high = difference.interval(1 - LEVEL) if difference else (0.0, 0.0)
     return Choice(row, best, tuple(errors), low <= 0 <= high)
 
 
-def _by_run(evidence: Evidence) -> Iterator[Choice]:
+def _by_run(results: Results, cells: Sequence[tuple[str, str]]) -> Iterator[Choice]:
     """Every run chose for itself: the rate that most of a cell's runs have chosen."""
-    for row, column in evidence.cells if evidence.results.study.tries else []:
-        chosen = [run["metrics"].get("rate") for run in evidence.results.behind(row, column)]
+    for cell in cells if results.study.tries else []:
+        chosen = [run["metrics"].get("rate") for run in results.behind(*cell)]
         rates = pd.Series(chosen, dtype=object).explode().dropna()
         if len(rates):
-            yield Choice(row, float(rates.mode()[0]), tuple(evidence.results.study.tries), False)
+            yield Choice(cell[0], float(rates.mode()[0]), tuple(results.study.tries), False)

@@ -8,25 +8,26 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from pickle import PicklingError
-from statistics import fmean
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.distributed as dist
 
 from relucid.data import DamagedDataError, MissingDataError
 from relucid.experiments._environment import environment
-from relucid.experiments._executors import executing, using
+from relucid.experiments._executors import Submit, executing, using
 from relucid.experiments._frame import Results
 from relucid.experiments._records import Record, arrays_of, numbers, packed, vote_record
 from relucid.experiments._store import Lease, Store, StoreError, default_store
-from relucid.experiments._study import Run, Runner, Study, plain
+from relucid.experiments._study import Run, Runner, Study
 from relucid.train import DivergedError, Machine, noting, vote
 from relucid.train.platform import check
 
@@ -81,23 +82,18 @@ def run(
     runs = study.runs(scale, only=only, seeds=seeds)
     machine, report = machine or Machine(), report or (lambda run, record: None)
     _check_machine(study.runner, machine, here=executor == "local")
-    do = partial(execute, study.runner, threads=threads, source=study.source())
-    executed = 0
+    do, executed = partial(execute, study.runner, threads=threads, source=study.source()), 0
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # After a failure, torchrun starts this process again: without a retry, so that the other runs get their turn.
         first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
         _run_together(do, runs, directory, machine, report, retry and first)
     else:
-        work = _Work(do, runs, Store(directory), machine, report)
-        try:
+        with Store(directory) as shared:
             if retry:
-                work.store.forget_failures([each.key for each in runs])
-            limits = executing(executor, jobs, address, threads, gpus_per_run)
-            with using(threads), limits as (workers, size):
-                work.do(workers, size)
-            executed = work.executed
-        finally:
-            work.end()
+                shared.forget_failures([each.key for each in runs])
+            opened = executing(executor, jobs, address, threads, gpus_per_run)
+            with using(threads):
+                executed = _run_missing(do, opened, runs, shared, machine, report)
     with Store(directory, create=False) as kept:
         results = Results(study, scale, kept, only=only, seeds=seeds)
         if os.environ.get("RANK", "0") != "0":
@@ -123,97 +119,73 @@ def _check_machine(runner: Runner, machine: Machine, here: bool) -> None:
         check(machine)
 
 
-class _Work:
-    """Runs to be done here, or by another process that shares the store."""
-
-    def __init__(
-        self,
-        do: Callable[[Run, Machine], Record],
-        runs: Sequence[Run],
-        store: Store,
-        machine: Machine,
-        report: Report,
-    ) -> None:
-        self.execute, self.store, self.machine, self.report = do, store, machine, report
-        self.todo = deque(runs)
-        self.leased: dict[Future[Record], tuple[Run, Lease]] = {}
-        self.deaths: Counter[str] = Counter()
-        self.executed = 0
-
-    def do(self, workers: Executor, size: int) -> None:
-        """Submit runs, so many at a time, and store their records until every run has one."""
-        while self.todo or self.leased:
-            all_leased = self._submit(workers, size)
-            if not self.leased:
-                time.sleep(POLL if self.todo else 0)
-                continue
-            timeout = None if all_leased else POLL
-            for future in wait(self.leased, timeout, FIRST_COMPLETED).done:
-                self._record(future)
-
-    def end(self) -> None:
-        """Release the leases of unfinished runs."""
-        for _, lease in self.leased.values():
+def _run_missing(
+    do: Callable[[Run, Machine], Record],
+    opened: AbstractContextManager[tuple[Submit, int]],
+    runs: Sequence[Run],
+    store: Store,
+    machine: Machine,
+    report: Report,
+) -> int:
+    """Execute runs until each has a record, by this or by another process that shares the store; return how many."""
+    todo, executed = deque(runs), 0
+    begun, leases = dict["Future[Record]", Run](), dict[str, Lease]()
+    deaths = Counter[str]()
+    try:
+        with opened as (submit, size):
+            while todo or begun:
+                elsewhere = []
+                while todo and len(begun) < size:
+                    run = todo.popleft()
+                    lease = None if run.key in store else store.lease(run.key)
+                    if run.key in store:  # it may have been finished in the meantime
+                        if lease:
+                            lease.release(finished=True)
+                        report(run, None)
+                    elif lease is None:
+                        elsewhere.append(run)
+                    else:
+                        leases[run.key] = lease
+                        begun[submit(do, run, replace(machine, directory=lease.directory, jobs=size))] = run
+                todo += elsewhere
+                if not begun:
+                    time.sleep(POLL if todo else 0)
+                    continue
+                for future in wait(begun, POLL if elsewhere else None, FIRST_COMPLETED).done:
+                    run = begun.pop(future)
+                    record = _record(run, future, deaths)
+                    if record is None:
+                        leases.pop(run.key).release()
+                        todo.append(run)
+                        continue
+                    store.put(record)
+                    executed += 1
+                    leases.pop(run.key).release(finished=record["state"] != "failed")
+                    report(run, record)
+    finally:  # workers have ended by now
+        for lease in leases.values():
             lease.release()
-        self.store.close()
+    return executed
 
-    def _submit(self, workers: Executor, size: int) -> bool:
-        """Give every idle worker a run; return False if only runs leased by other processes are left."""
-        elsewhere = 0
-        while self.todo and len(self.leased) < size:
-            if elsewhere == len(self.todo):
-                return False
-            run = self.todo.popleft()
-            lease = None if run.key in self.store else self.store.lease(run.key)
-            if lease and run.key in self.store:  # another process has finished it in the meantime
-                lease.release(finished=True)
-                lease = None
-            if lease is None:
-                if run.key in self.store:
-                    self.report(run, None)
-                else:
-                    self.todo.append(run)
-                    elsewhere += 1
-                continue
-            try:
-                future = workers.submit(
-                    self.execute, run, replace(self.machine, directory=lease.directory, jobs=size)
-                )
-            except BaseException:  # Ctrl-C, where a run is done in this process
-                lease.release()
-                raise
-            self.leased[future] = run, lease
-        return True
 
-    def _record(self, future: "Future[Record]") -> None:
-        """Keep the record of a run; if its process has died, let it be run again."""
-        run, lease = self.leased[future]
-        try:
-            record = future.result()
-        except (
-            MissingDataError,
-            DamagedDataError,
-        ):  # no run of the study can do without: stop, and record nothing
-            raise
-        except PicklingError as error:
-            raise ValueError(
-                f"the function of {run.runner} cannot be sent to another process ({error.__cause__ or error}): define "
-                "it and what it uses at the top level of a module, or run one job at a time"
-            ) from error
-        except Exception as error:  # whatever a run itself raises is recorded, so its process has died
-            self.deaths[run.key] += 1
-            if self.deaths[run.key] < ATTEMPTS:
-                del self.leased[future]
-                lease.release()
-                self.todo.append(run)
-                return
-            record = {**_begun(run), "state": "failed", "metrics": {}, "seconds": 0.0}
-            record["error"] = f"its process died {ATTEMPTS} times: {error!r}"
-        self.store.put(record)
-        self.executed += 1
-        del self.leased[future]
-        lease.release(finished=record["state"] != "failed")
-        self.report(run, record)
+def _record(run: Run, future: "Future[Record]", deaths: Counter[str]) -> Record | None:
+    """The record of a run that has ended; None if its process has died, and it is to be run again."""
+    try:
+        return future.result()
+    except (MissingDataError, DamagedDataError):  # no run can do without: stop, and record nothing
+        raise
+    except PicklingError as error:
+        raise ValueError(
+            f"the function of {run.runner} cannot be sent to another process ({error.__cause__ or error}): define "
+            "it and what it uses at the top level of a module, or run one job at a time"
+        ) from error
+    except Exception as error:  # whatever a run itself raises is recorded, so its process has died
+        deaths[run.key] += 1
+        if deaths[run.key] < ATTEMPTS:
+            return None
+        why = f"its process died {ATTEMPTS} times: {error!r}"
+        failed = {"state": "failed", "metrics": {}, "error": why, "started": _now(), "seconds": 0.0}
+        return {**run.begun(), **failed}
 
 
 def _run_together(
@@ -255,17 +227,15 @@ def execute(
     >>> record["state"], record["metrics"]
     ('finished', {'double': 8.0})
     """
-    record, clock = _begun(run), time.perf_counter()
+    record, clock = {**run.begun(), "started": _now()}, time.perf_counter()
     with using(threads), noting() as trained:
         outcome = _outcome(runner.function, record["config"], machine)
         facts = environment(trained) | ({"source": source} if source else {})
     return {**record, **outcome, "environment": facts, "seconds": round(time.perf_counter() - clock, 3)}
 
 
-def _begun(run: Run) -> dict[str, Any]:
-    """What is known of a run before it is executed."""
-    about = {"key": run.key, "runner": run.runner, "version": run.version, "config": plain(run.config)}
-    return about | {"started": datetime.now(UTC).isoformat(timespec="seconds")}
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _outcome(
@@ -302,10 +272,9 @@ def _parts(returned: Any) -> dict[str, Any]:
 
 def _finite(history: Mapping[str, Sequence[float]]) -> dict[str, list[float | None]]:
     """Courses of numbers as JSON has them: what is not finite is null."""
-    courses = {name: np.asarray(values, dtype=float).tolist() for name, values in history.items()}
     return {
-        name: [value if math.isfinite(value) else None for value in values]
-        for name, values in courses.items()
+        name: [value if math.isfinite(value) else None for value in np.asarray(values, dtype=float).tolist()]
+        for name, values in history.items()
     }
 
 
@@ -327,14 +296,10 @@ def votes(results: Results) -> list[Record]:
 
 def time_left(results: Results) -> tuple[int, float | None]:
     """How many runs are left, and how long they take one after the other, by the seconds of those that are done."""
-    left = {
-        planned.run.key: planned.row for planned in results.plan if planned.run.key not in results.records
-    }
-    seconds: dict[str, list[float]] = {}
-    for planned in results.plan:
-        if record := results.records.get(planned.run.key):
-            seconds.setdefault(planned.row, []).append(record["seconds"])
-    if not seconds:
-        return len(left), None
-    usual = fmean(fmean(times) for times in seconds.values())
-    return len(left), sum(fmean(seconds.get(row, [usual])) for row in left.values())
+    left = {each.run.key: each.row for each in results.plan if each.run.key not in results.records}
+    done = [each for each in results.plan if each.run.key in results.records]
+    seconds = pd.Series(
+        [results.records[each.run.key]["seconds"] for each in done], [each.row for each in done], dtype=float
+    )
+    usual = seconds.groupby(level=0).mean()
+    return len(left), sum(usual.get(row, usual.mean()) for row in left.values()) if done else None

@@ -1,7 +1,7 @@
 """Where runs are executed: in this process, in processes of this machine, on a Ray or a Dask cluster.
 
-All are executors in the sense of `concurrent.futures`, so that results come back one by one and none is lost when the
-driver dies.
+Each is a function that submits a call and returns a future of `concurrent.futures`, so that results come back one by
+one and none is lost when the driver dies.
 """
 
 import json
@@ -13,7 +13,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,6 +26,7 @@ from relucid.memory import keep_memory
 
 EXECUTORS = ("local", "ray", "dask")
 OVERCOMMITTED = 4  # threads of a run per core, at most
+Submit = Callable[..., "Future[Any]"]
 
 
 @contextmanager
@@ -47,8 +49,8 @@ def executing(
     address: str | None = None,
     threads: int = 1,
     gpus_per_run: float = 0,
-) -> AbstractContextManager[tuple[Executor, int]]:
-    """An executor while it is open, with the number of runs that it executes at a time.
+) -> AbstractContextManager[tuple[Submit, int]]:
+    """What submits calls while it is open, and how many it executes at a time.
 
     Args:
         executor: "local": this process if there is one job, else processes of this machine; "ray" or "dask": a
@@ -78,8 +80,8 @@ def executing(
         return _dask(jobs, address, threads, gpus_per_run)
     jobs = jobs or (1 if torch.cuda.is_available() else max(1, cores() // threads))
     if isinstance(executor, Executor):
-        return nullcontext((executor, jobs))
-    return nullcontext((InProcess(), 1)) if jobs == 1 else _processes(jobs)
+        return nullcontext((executor.submit, jobs))
+    return nullcontext((_here, 1)) if jobs == 1 else _processes(jobs)
 
 
 def cores() -> int:
@@ -89,51 +91,40 @@ def cores() -> int:
     return int(cpu_count())
 
 
-class InProcess(Executor):
-    """An executor that calls functions immediately, in this process."""
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Call a function."""
-        future: Future[Any] = Future()
-        future.set_result(function(*args, **kwargs))
-        return future
-
-
-class Processes(Executor):
-    """Processes of loky, each a pool of its own: one that dies breaks no other, and only its run is repeated."""
-
-    def __init__(self) -> None:
-        self.idle: list[Executor] = []
-        self.all: list[Any] = []
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Call a function in an idle process, or in a new one."""
-        while self.idle:
-            with suppress(BrokenExecutor):  # it has died since
-                return self._submitted(self.idle.pop(), function, *args, **kwargs)
-        from joblib.externals.loky import ProcessPoolExecutor
-
-        process = ProcessPoolExecutor(1, initializer=_prepare_worker, initargs=(os.getpid(),))
-        self.all.append(process)
-        return self._submitted(process, function, *args, **kwargs)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End all processes, whatever they do."""
-        for process in self.all:
-            process.shutdown(wait=True, kill_workers=True)
-
-    def _submitted(self, process: Executor, *task: Any, **kwargs: Any) -> "Future[Any]":
-        future: Future[Any] = process.submit(*task, **kwargs)
-        future.add_done_callback(lambda _: self.idle.append(process))
-        return future
+def _here(function: Callable[..., Any], /, *args: Any) -> "Future[Any]":
+    future: Future[Any] = Future()
+    future.set_result(function(*args))
+    return future
 
 
 @contextmanager
-def _processes(jobs: int) -> Iterator[tuple[Executor, int]]:
-    with warnings.catch_warnings(), Processes() as processes:
+def _processes(jobs: int) -> Iterator[tuple[Submit, int]]:
+    """Processes of loky, each a pool of its own: one that dies breaks no other, and only its run is repeated."""
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    pools, idle = list[Any](), list[Any]()
+
+    def start() -> Any:
+        pools.append(ProcessPoolExecutor(1, initializer=_prepare_worker, initargs=(os.getpid(),)))
+        return pools[-1]
+
+    def submit(function: Callable[..., Any], /, *args: Any) -> "Future[Any]":
+        pool = idle.pop() if idle else start()
+        try:
+            future: Future[Any] = pool.submit(function, *args)
+        except BrokenExecutor:  # it has died since
+            return submit(function, *args)
+        future.add_done_callback(lambda _: idle.append(pool))
+        return future
+
+    with warnings.catch_warnings():
         # loky replaces a process when its memory has grown, for example after loading images.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-        yield processes, jobs
+        try:
+            yield submit, jobs
+        finally:
+            for pool in pools:
+                pool.shutdown(wait=True, kill_workers=True)
 
 
 def _prepare_worker(parent: int) -> None:
@@ -152,19 +143,8 @@ def _prepare_worker(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class Cluster(Executor):
-    """An executor that passes functions on to a cluster."""
-
-    def __init__(self, submit: "Callable[..., Future[Any]]") -> None:
-        self._submit = submit
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Call a function on the cluster."""
-        return self._submit(_call, function, *args, **kwargs)
-
-
 @contextmanager
-def _ray(jobs: int | None, address: str | None, threads: int, gpus: float) -> Iterator[tuple[Executor, int]]:
+def _ray(jobs: int | None, address: str | None, threads: int, gpus: float) -> Iterator[tuple[Submit, int]]:
     with needed("the executor ray", "ray"):
         import ray
 
@@ -183,7 +163,7 @@ def _ray(jobs: int | None, address: str | None, threads: int, gpus: float) -> It
             room = _room(by_core, (node.get("GPU", 0) for node in nodes), gpus)
             # Each task has its own worker; a run whose worker dies is repeated by the study, as with any executor.
             remote = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0)(_call)
-            yield Cluster(lambda _, *task: remote.remote(*task).future()), jobs or room
+            yield (lambda *task: remote.remote(*task).future()), jobs or room
         finally:
             if started:
                 ray.shutdown()
@@ -199,20 +179,18 @@ def _quiet_ray() -> Iterator[None]:
     with TemporaryDirectory(prefix="relucid-ray-") as home:
         (Path(home) / "ray_bootstrap_config.yaml").write_text(json.dumps({"provider": {"type": "local"}}))
         told = {"RAY_USAGE_STATS_ENABLED": "0", "HOME": home}
-        before = {name: os.environ.get(name) for name in told}
-        os.environ.update(told)
+        before = {name: os.environ[name] for name in told if name in os.environ}
+        os.environ |= told
         try:
             yield
         finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+            for name in told.keys() - before:
+                del os.environ[name]
+            os.environ |= before
 
 
 @contextmanager
-def _dask(jobs: int | None, address: str | None, threads: int, gpus: float) -> Iterator[tuple[Executor, int]]:
+def _dask(jobs: int | None, address: str | None, threads: int, gpus: float) -> Iterator[tuple[Submit, int]]:
     with needed("the executor dask", "dask"):
         from distributed import Client
 
@@ -226,7 +204,7 @@ def _dask(jobs: int | None, address: str | None, threads: int, gpus: float) -> I
         available = (worker["resources"].get("GPU", 0) for worker in workers)
         room = _room((worker["nthreads"] for worker in workers), available, gpus)
         executor = client.get_executor(pure=False, resources={"GPU": gpus} if gpus else None)
-        yield Cluster(executor.submit), jobs or room
+        yield partial(executor.submit, _call), jobs or room
 
 
 def _room(cores: Iterable[float], gpus: Iterable[float], gpus_per_run: float) -> int:

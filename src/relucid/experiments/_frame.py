@@ -228,15 +228,13 @@ class Results:
 
     def shown(self) -> pd.DataFrame:
         """The table as text, one row per row: mean, standard error and, in brackets, the published value."""
-        cells = self.table()
-        texts = {
-            cell: cell_text(stat, self.study.columns[cell[1]].digits, self.note(*cell))
+        cells, columns = self.table(), self.study.columns
+        texts = [
+            cell_text(stat, columns[cell[1]].digits, self.note(*cell))
             for cell, stat in zip(cells.index, cells.to_dict("records"), strict=True)
-        }
-        rows, columns = (list(dict.fromkeys(cell[place] for cell in texts)) for place in (0, 1))
-        return pd.DataFrame(
-            [[texts.get((row, label), "") for label in columns] for row in rows], rows, columns
-        )
+        ]
+        rows, labels = (cells.index.unique(level) for level in ("row", "column"))
+        return pd.Series(texts, cells.index).unstack().reindex(rows, columns=labels).fillna("")
 
     def note(self, row: str, column: str) -> str:
         """How many runs of a cell have diverged or failed, or else how many there are if some are missing."""
@@ -264,23 +262,16 @@ class Results:
 
     def blocks(self, without: Collection[str] = ()) -> list[pd.DataFrame]:
         """The table as text, in parts: rows that share no column with those above begin another."""
-        table, blocks = self.shown().drop(index=[*without]), list[list[str]]()
-        filled = {
-            row: {column for column in table if table.loc[row, column] not in ("", EMPTY)}
-            for row in table.index
-        }
-        columns: set[str] = set()
-        for row, of_row in filled.items():
-            if not blocks or (of_row and columns and not of_row & columns):
-                blocks.append([])
-                columns = set()
-            blocks[-1].append(row)
-            columns |= of_row
-        parts = []
-        for rows in blocks:
-            used = set().union(*(filled[row] for row in rows)) if len(blocks) > 1 else set(table)
-            parts.append(table.loc[rows, [column for column in table if column in used]])
-        return parts
+        table = self.shown().drop(index=[*without])
+        filled = ~table.isin(["", EMPTY])
+        numbers, columns = list[int](), set[str]()
+        for row in table.index:
+            of_row = set(table.columns[filled.loc[row]])
+            another = bool(of_row and columns and not of_row & columns)
+            columns = of_row if another else columns | of_row
+            numbers.append(numbers[-1] + another if numbers else 0)
+        parts = [part for _, part in table.groupby(numbers, sort=False)]
+        return [part.loc[:, filled.loc[part.index].any()] for part in parts] if len(parts) > 1 else parts
 
     def __str__(self) -> str:
         """The table as Markdown, with published values in brackets, and what was chosen."""

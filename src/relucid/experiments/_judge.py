@@ -23,7 +23,6 @@ DRAWS = 10_000  # of a bootstrap
 FEW = 8  # pairs up to which a t-test has an exact test beside it
 Outcome = Literal["confirmed", "reversed", "absent", "inconclusive", "no detectable difference"]
 Relation = Literal["lower", "higher", "not worse", "near", "equal", "at most"]
-Kind = Literal["experiment", "mathematics", "construction"]
 
 
 @dataclass(frozen=True)
@@ -60,25 +59,22 @@ def compare(a: pd.Series, b: pd.Series | float, paired: bool = False) -> Compari
     >>> round(difference.effect, 2), round(difference.p, 4), [round(end, 2) for end in difference.interval(0.95)]
     (-1.5, 0.0015, [-1.75, -1.25])
     """
-    if paired or not isinstance(b, pd.Series):
-        samples, mean = [a - b], 0.0
-    else:
-        samples, mean = [a, b], float(b.mean())
+    alone = paired or not isinstance(b, pd.Series)
+    samples = [a - b] if alone else [a, b]
     if min(map(len, samples)) < 2 or not all(np.isfinite(sample).all() for sample in samples):
         return None
-    n, effect = sum(map(len, samples)), float(samples[0].mean()) - mean
-    error = math.hypot(*(float(np.std(sample, ddof=1)) / math.sqrt(len(sample)) for sample in samples))
+    n, effect = (
+        sum(map(len, samples)),
+        float(samples[0].mean()) - (0.0 if alone else float(samples[1].mean())),
+    )
+    error = math.hypot(*(float(sample.sem()) for sample in samples))
     effect = 0.0 if abs(effect) < 1e-9 * error else effect  # what rounding leaves of differences that cancel
-    if error <= 1e-9 * abs(effect):  # with no spread only the sign is evidence
-        p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)
-        return Comparison(
-            effect, p, n, lambda sure: (effect, effect) if p < 1 - sure else (-math.inf, math.inf), spread=False
-        )  # fmt: skip
-    if len(samples) == 2:
-        test, exact = scipy.stats.ttest_ind(*samples, equal_var=False), None
+    if error <= 1e-9 * abs(effect):
+        return _without_spread(effect, n)
+    if alone:
+        test, exact = scipy.stats.ttest_1samp(samples[0], 0.0), sign_flip(samples[0]) if n <= FEW else None
     else:
-        test = scipy.stats.ttest_1samp(samples[0], 0.0)
-        exact = sign_flip(samples[0]) if n <= FEW else None
+        test, exact = scipy.stats.ttest_ind(*samples, equal_var=False), None
     return Comparison(
         effect, float(test.pvalue), n, lambda sure: _ends(test.confidence_interval(sure)), exact=exact
     )
@@ -87,8 +83,8 @@ def compare(a: pd.Series, b: pd.Series | float, paired: bool = False) -> Compari
 def against_one(values: pd.Series, other: float) -> Comparison | None:
     """Compare a mean with one value that varies as those of the mean do: Student's t-test, with their deviation.
 
-    >>> found = against_one(pd.Series([1.0, 2.0, 3.0]), 9.0)
-    >>> found.effect, round(found.p, 3), [round(end, 2) for end in found.interval(0.95)]
+    >>> difference = against_one(pd.Series([1.0, 2.0, 3.0]), 9.0)
+    >>> difference.effect, round(difference.p, 3), [round(end, 2) for end in difference.interval(0.95)]
     (-7.0, 0.026, [-11.97, -2.03])
     """
     n = len(values)
@@ -96,18 +92,19 @@ def against_one(values: pd.Series, other: float) -> Comparison | None:
         return None
     effect, error = float(values.mean()) - other, float(values.std()) * math.sqrt(1 + 1 / n)
     if error <= 1e-9 * abs(effect):
-        p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)
-        ends = (effect, effect)
-        return Comparison(
-            effect, p, n, lambda sure: ends if p < 1 - sure else (-math.inf, math.inf), spread=False
-        )
-    t = scipy.stats.t(n - 1)
+        return _without_spread(effect, n)
+    t = scipy.stats.t(n - 1, effect, error)
+    return Comparison(effect, float(2 * min(t.cdf(0), t.sf(0))), n, lambda sure: _ends(t.interval(sure)))
 
-    def around(sure: float) -> tuple[float, float]:
-        half = float(t.ppf((1 + sure) / 2)) * error
-        return effect - half, effect + half
 
-    return Comparison(effect, float(2 * t.sf(abs(effect) / error)), n, around)
+def _without_spread(effect: float, n: int) -> Comparison:
+    """Where all differences are equal, only their sign is evidence."""
+    p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)
+
+    def interval(sure: float) -> tuple[float, float]:
+        return (effect, effect) if p < 1 - sure else (-math.inf, math.inf)
+
+    return Comparison(effect, p, n, interval, spread=False)
 
 
 def sign_flip(differences: pd.Series) -> float:
@@ -128,20 +125,13 @@ def compare_shares(a: pd.Series, b: pd.Series | float) -> Comparison | None:
     >>> difference.effect, round(difference.p, 4)
     (90.0, 0.0001)
     """
-    sides = [side for side in (a, b) if isinstance(side, pd.Series)]
-    if any(not len(side) or side.isna().any() for side in sides):
+    if any(not len(side) or side.isna().any() for side in (a, b) if isinstance(side, pd.Series)):
         return None
     yes, n = int((a > 0).sum()), len(a)
     if not isinstance(b, pd.Series):
-        posterior = scipy.stats.beta(yes + 0.5, n - yes + 0.5)
-        p = 2 * min(posterior.cdf(b / 100), posterior.sf(b / 100))
-        share = float(b)
-        return Comparison(
-            100 * yes / n - share,
-            float(p),
-            n,
-            lambda sure: _ends(100 * np.array(posterior.interval(sure)) - share),
-        )
+        share = scipy.stats.beta(yes + 0.5, n - yes + 0.5, -b, 100)  # in per cent, less the number
+        p = 2 * min(share.cdf(0), share.sf(0))
+        return Comparison(100 * yes / n - b, float(p), n, lambda sure: _ends(share.interval(sure)))
     other, m = int((b > 0).sum()), len(b)
     p = float(scipy.stats.fisher_exact([[yes, n - yes], [other, m - other]]).pvalue)
 
@@ -159,21 +149,16 @@ def compare_shares(a: pd.Series, b: pd.Series | float) -> Comparison | None:
 
 def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int) -> Comparison:
     """A statistic of repetitions 0 to n-1, given as places (draws, n): its percentile interval under resampling."""
-
-    def finite(places: np.ndarray, axis: int) -> np.ndarray:
-        values = statistic(places)
-        if not np.isfinite(values).all():
-            raise ValueError("a statistic that is bootstrapped must be a number for every sample")
-        return values
-
-    drawn = scipy.stats.bootstrap(
-        (np.arange(n),), finite, n_resamples=DRAWS, method="percentile", rng=0
-    ).bootstrap_distribution
-    p = 2 * min(float((drawn <= 0).mean()), float((drawn >= 0).mean()))
-    effect = float(statistic(np.arange(n)[None])[0])
+    effect, drawn = (
+        statistic(places)
+        for places in (np.arange(n)[None], np.random.default_rng(0).integers(0, n, (DRAWS, n)))
+    )
+    if not np.isfinite(drawn).all():
+        raise ValueError("a statistic that is bootstrapped must be a number for every sample")
+    p = min(1.0, 2 * min(float((drawn <= 0).mean()), float((drawn >= 0).mean())))
     return Comparison(
-        effect,
-        max(min(1.0, p), 1 / DRAWS),
+        float(effect[0]),
+        max(p, 1 / DRAWS),
         n,
         lambda sure: _ends(np.quantile(drawn, [(1 - sure) / 2, (1 + sure) / 2])),
     )
@@ -201,9 +186,6 @@ class Quantity:
     of: Cell | None = None
 
 
-Side = Cell | Quantity | float
-
-
 @dataclass(frozen=True)
 class Contrast:
     """A is lower or higher than B, not worse by more than a margin, within a margin of it, equal to it, or at most it.
@@ -217,7 +199,7 @@ class Contrast:
     """
 
     a: Cell | Quantity
-    b: Side
+    b: Cell | Quantity | float
     relation: Relation
     margin: float = 0.0
     paired: bool | None = None
@@ -255,7 +237,7 @@ class Contrast:
         return [cell for side in sides for cell in (side.cells if isinstance(side, Quantity) else [side])]
 
 
-def _label(side: Side) -> str:
+def _label(side: Cell | Quantity | float) -> str:
     if isinstance(side, Quantity):
         return side.label
     return f"{side.row}, {side.column}" if isinstance(side, Cell) else f"{side:g}"
@@ -295,15 +277,10 @@ def higher(
 
 
 def not_worse(
-    rows: Sequence[str],
-    than: Sequence[str] | float,
-    columns: Sequence[str],
-    margin: float,
-    *,
-    paired: bool | None = None,
+    rows: Sequence[str], than: Sequence[str] | float, columns: Sequence[str], margin: float
 ) -> list[Contrast]:
     """Rows that are worse than others by less than a margin, in each of these columns."""
-    return contrasts("not worse", rows, than, columns, margin=margin, paired=paired)
+    return contrasts("not worse", rows, than, columns, margin=margin)
 
 
 def near(rows: Sequence[str], value: float, columns: Sequence[str], margin: float) -> list[Contrast]:
@@ -338,7 +315,7 @@ class Claim:
     where: str
     says: str
     contrasts: Sequence[Contrast] = ()
-    kind: Kind = "experiment"
+    kind: Literal["experiment", "mathematics", "construction"] = "experiment"
     stated: str = ""
     scales: Sequence[str] = ()
 
@@ -361,14 +338,12 @@ class Statement:
         says: the statement, in a sentence.
         tests: file::function, below tests/.
         holds: False if the tests show that it does not hold as stated.
-        kind: see `Claim`.
     """
 
     where: str
     says: str
     tests: Sequence[str] = ()
     holds: bool = True
-    kind: Kind = "mathematics"
 
 
 @dataclass(frozen=True)
@@ -492,7 +467,7 @@ def _decided(
     return replace(verdict, outcome=decided)
 
 
-def _values(results: Results, side: Side) -> Any:
+def _values(results: Results, side: Cell | Quantity | float) -> Any:
     if isinstance(side, Quantity):
         return side.function(*(results[cell] for cell in side.cells))
     return results[side] if isinstance(side, Cell) else float(side)
@@ -525,7 +500,7 @@ def _exactly(results: Results, contrast: Contrast, a: pd.Series, b: float) -> Co
     return Comparison(effect, 0.0, len(a), lambda sure: (effect, effect), spread=False)
 
 
-def cell_of(side: Side) -> Cell | None:
+def cell_of(side: Cell | Quantity | float) -> Cell | None:
     """The cell that a side is, or some of whose repetitions a quantity takes."""
     return side.of if isinstance(side, Quantity) else side if isinstance(side, Cell) else None
 

@@ -1,11 +1,10 @@
 """Every claim, judged by the largest complete scale that can answer it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from relucid.experiments._judge import Claim
 from relucid.experiments._page import Archive, Finding
-from relucid.experiments._records import Record
 from relucid.experiments._study import Study
 
 
@@ -22,16 +21,14 @@ class Entry(NamedTuple):
         return self.finding.results.scale if self.finding else ""
 
 
-def ledger(studies: Iterable[Study], records: Mapping[str, Record] | Archive) -> list[Entry]:
+def ledger(studies: Iterable[Study], archive: Archive) -> list[Entry]:
     """One entry per claim: complete scales come first, then larger ones; one that can compare nothing comes last."""
-    archive = records if isinstance(records, Archive) else Archive(records)
     entries = []
     for study in studies:
-        scales = [scale for scale in study.largest_first() if scale != "smoke"]
         known = [
             finding
-            for scale in scales
-            if archive.results(study, scale).records
+            for scale in study.largest_first()
+            if scale != "smoke"
             for finding in archive.findings(study, scale)
         ]
         for claim in study.claims:

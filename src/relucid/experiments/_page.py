@@ -125,29 +125,6 @@ def findings(results: Results) -> list[Finding]:
     return answered
 
 
-class Archive:
-    """Records, and the results and findings of studies by them, each computed once."""
-
-    def __init__(self, records: Mapping[str, Record]) -> None:
-        self.records = records
-        self._results: dict[tuple[str, str], Results] = {}
-        self._findings: dict[tuple[str, str], list[Finding]] = {}
-
-    def results(self, study: Study, scale: str) -> Results:
-        """The results of a study at a scale."""
-        place = study.name, scale
-        if place not in self._results:
-            self._results[place] = Results(study, scale, self.records)
-        return self._results[place]
-
-    def findings(self, study: Study, scale: str) -> list[Finding]:
-        """The findings of a study at a scale."""
-        place = study.name, scale
-        if place not in self._findings:
-            self._findings[place] = findings(self.results(study, scale))
-        return self._findings[place]
-
-
 def cost(results: Results) -> str:
     """How many runs there are, what they took, and the command that repeats them."""
     runs = results.records.values()
@@ -197,31 +174,40 @@ def best_rates(results: Results) -> str:
     return f"Tried: {', '.join(f'{rate:g}' for rate in rates)}. Lowest error: {found}."
 
 
-class Page:
-    """The page of a table's file.
-
-    Its .md may use `show(study, scale)`, `results(study, scale)`, `finding(study, where, scale)`, `settings(study)`,
-    `number(x)` and `here`, the table's module. Without a scale, the largest complete one is meant.
+class Archive:
+    """Records, and what is computed from them, each once: results and findings of studies, and the pages of tables.
 
     Args:
-        module: of the table: it has `STUDIES`, and an .md file beside it.
-        records: by key, or an archive of them.
+        records: by key.
     """
 
-    def __init__(self, module: ModuleType, records: Mapping[str, Record] | Archive) -> None:
-        self.module = module
-        self.archive = records if isinstance(records, Archive) else Archive(records)
-        self.studies: dict[str, Study] = {study.name: study for study in module.STUDIES}
+    def __init__(self, records: Mapping[str, Record]) -> None:
+        self.records = records
+        self.studies: dict[str, Study] = {}  # of the page that is rendered
+        self._results: dict[tuple[str, str], Results] = {}
+        self._findings: dict[tuple[str, str], list[Finding]] = {}
         self._shown: dict[str, set[tuple[str, ...]]] = {}  # of each row: columns with the keys of their runs
         self._said: set[str] = set()  # sentences of claims
 
-    def results(self, name: str, scale: str | None = None) -> Results:
-        """The results of a study, of another table too, at a scale; by default the largest complete one."""
-        study = self.studies.get(name) or find(name)
-        if scale is not None:
-            return self.archive.results(study, scale)
-        known = [self.archive.results(study, scale) for scale in study.largest_first() if scale != "smoke"]
-        return next((results for results in known if results.records and results.whole), known[0])
+    def results(self, study: Study | str, scale: str | None = None) -> Results:
+        """The results of a study, or of one by name, at a scale; by default the largest complete one."""
+        if isinstance(study, str):
+            study = self.studies.get(study) or find(study)
+        if scale is None:
+            known = [self.results(study, name) for name in study.largest_first() if name != "smoke"]
+            return next((results for results in known if results.records and results.whole), known[0])
+        place = study.name, scale
+        if place not in self._results:
+            self._results[place] = Results(study, scale, self.records)
+        return self._results[place]
+
+    def findings(self, study: Study | str, scale: str | None = None) -> list[Finding]:
+        """The findings of a study at a scale."""
+        results = self.results(study, scale)
+        place = results.study.name, results.scale
+        if place not in self._findings:
+            self._findings[place] = findings(results)
+        return self._findings[place]
 
     def show(self, name: str, scale: str | None = None) -> str:
         """The table of a study and its claims, in Markdown.
@@ -234,9 +220,9 @@ class Page:
         if not results.records:
             return f"*Not run: `{command(results)}`.*"
         largest = self.results(name)
-        better = [] if largest is results else self.archive.findings(largest.study, largest.scale)
+        better = [] if largest is results else self.findings(largest.study, largest.scale)
         answered = {finding.claim.where for finding in better}
-        judged = self.archive.findings(results.study, results.scale)
+        judged = self.findings(results.study, results.scale)
         new = [finding for finding in judged if finding.claim.where not in answered]
         others = [f"{each.claim.where}: {each.outcome}" for each in judged if each.claim.where in answered]
         if others and not new:
@@ -278,18 +264,15 @@ class Page:
 
     def finding(self, name: str, where: str, scale: str | None = None) -> Finding:
         """What was found of a claim, by the place that it names."""
-        results = self.results(name, scale)
-        found = {
-            finding.claim.where: finding for finding in self.archive.findings(results.study, results.scale)
-        }
-        finding: Finding = named(where, found, "claim that records answer", name)
+        known = {finding.claim.where: finding for finding in self.findings(name, scale)}
+        finding: Finding = named(where, known, "claim that records answer", name)
         return finding
 
     def settings(self, name: str) -> str:
         """What the scales of a study change, one line per setting."""
         scales = {
             scale: flat({**at.config, **at.repeat})
-            for scale, at in self.studies[name].scales.items()
+            for scale, at in self.results(name).study.scales.items()
             if scale != "smoke"
         }
         names = dict.fromkeys(name for at in scales.values() for name in at)
@@ -297,24 +280,26 @@ class Page:
         changed = {name: row for name, row in texts.items() if len(set(row)) > 1}
         return markdown(pd.DataFrame.from_dict(changed, "index", columns=[*scales]))
 
-    def render(self, text: str | None = None, **more: Any) -> str:
-        """The page in Markdown, of its own text or another."""
-        self._shown.clear()
-        self._said.clear()
-        prose = (
-            Path(str(self.module.__file__)).with_suffix(".md").read_text(encoding="utf-8")
-            if text is None
-            else text
-        )
-        context: dict[str, Any] = {
-            "show": self.show,
-            "results": self.results,
-            "finding": self.finding,
-            "settings": self.settings,
-            "number": number,
-            "here": self.module,
-        }
-        return environment().from_string(prose).render({**context, **more}).rstrip() + "\n"
+    def render(self, table: ModuleType, text: str | None = None, **more: Any) -> str:
+        """The page of a table in Markdown.
+
+        Its text may use `show(study, scale)`, `results(study, scale)`, `finding(study, where, scale)`,
+        `settings(study)`, `number(x)` and `here`, the table's module; without a scale, of the largest complete one.
+
+        Args:
+            table: its module, which has `STUDIES`, and an .md file beside it.
+            text: another than that of the file.
+            more: what the text may use besides.
+        """
+        self.studies, self._shown = {study.name: study for study in table.STUDIES}, {}
+        self._said = set()
+        if text is None:
+            text = Path(str(table.__file__)).with_suffix(".md").read_text(encoding="utf-8")
+        page = environment().from_string(text).render(
+            show=self.show, results=self.results, finding=self.finding, settings=self.settings, number=number,
+            here=table, **more,
+        )  # fmt: skip
+        return page.rstrip() + "\n"
 
 
 def environment() -> jinja2.Environment:

@@ -55,8 +55,13 @@ def unversioned(record: Record) -> Record:
 def vote_record(keys: Sequence[str], error: float, started: str) -> Record:
     """The error of several runs' vote, as a run of its own."""
     run = Run("vote", {"of": sorted(keys)})
-    whole = {"key": run.key, "runner": run.runner, "version": run.version, "config": run.config}
-    return {**whole, "state": "finished", "metrics": {"error": error}, "started": started, "seconds": 0.0}
+    return {
+        **run.begun(),
+        "state": "finished",
+        "metrics": {"error": error},
+        "started": started,
+        "seconds": 0.0,
+    }
 
 
 def checked(record: Any, where: str) -> Record:

@@ -72,13 +72,14 @@ class Run:
         >>> Run("r", {"rate": 1.0, "seeds": range(2)}).key == Run("r", {"seeds": (0, 1), "rate": 1}).key
         True
         """
-        whole = {
-            "config": plain(self.config, "config"),
-            "runner": self.runner,
-            "version": plain(self.version, ""),
-        }
+        whole = {"config": plain(self.config), "runner": self.runner, "version": plain(self.version)}
         text = json.dumps(whole, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+    def begun(self) -> dict[str, Any]:
+        """What its record begins with."""
+        about = {"key": self.key, "runner": self.runner, "version": self.version}
+        return {**about, "config": plain(self.config)}
 
 
 @dataclass(frozen=True)
@@ -199,16 +200,16 @@ class Study:
         _ = self.runner  # refuses what cannot be called
         here = f"study {self.name!r}"
         cells = [(cell, f"what {here} publishes") for cell in self.published]
-        for claim in self.claims:
-            cells += [(cell[:2], f"claim {claim.where!r} of {here}") for cell in claim.cells()]
-        for cell, where in cells:
-            named(cell[0], self.rows, "row", where)
-            named(cell[1], self.columns, "column", where)
+        cells += [(cell[:2], f"claim {of.where!r} of {here}") for of in self.claims for cell in of.cells()]
+        rows = [(row, where) for (row, _), where in cells]
+        columns = [(column, where) for (_, column), where in cells]
         for scale in self.scales.values():
-            for row in scale.rows or ():
-                named(row, self.rows, "row", f"a scale of {here}")
-            for column in scale.columns or ():
-                named(column, self.columns, "column", f"a scale of {here}")
+            rows += [(row, f"a scale of {here}") for row in scale.rows or ()]
+            columns += [(column, f"a scale of {here}") for column in scale.columns or ()]
+        for row, where in rows:
+            named(row, self.rows, "row", where)
+        for column, where in columns:
+            named(column, self.columns, "column", where)
 
     @cached_property
     def runner(self) -> Runner:

@@ -1,75 +1,67 @@
 """Records from elsewhere: JSON Lines, a directory of them, a JSON file of an earlier release, or another store."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
 
 from relucid.experiments._records import Record, read_lines
 from relucid.experiments._store import RESULTS, Store, StoreError, is_store
 
-COMPARED = ("state", "metrics", "history", "arrays")  # the rest may differ: where and when it was computed
+COMPARED = ("metrics", "history", "arrays")  # the rest may differ: where and when it was computed
 AT_A_TIME = 1000  # runs in memory and in a transaction, of a store
 
 
-class Imported(NamedTuple):
-    """What became of an import: runs added, already there, and damaged; keys of runs with another outcome."""
+def import_records(source: Path, store: Store) -> dict[str, list[str]]:
+    """Add the runs of a file, a directory or a store to a store; nothing in it is overwritten.
 
-    added: int
-    known: int
-    damaged: int
-    conflicts: list[str]
-
-
-def import_records(source: Path, store: Store) -> Imported:
-    """Add the runs of a file, a directory or a store to a store; nothing in it is overwritten."""
-    added, known, damaged, conflicts = 0, 0, 0, list[str]()
+    Returns the keys of the runs that are "added", "known", "damaged" in their store, or "refused" for another outcome.
+    """
+    keys: dict[str, list[str]] = {"added": [], "known": [], "damaged": [], "refused": []}
     records = _records(source)
-    while batch := list(islice(records, AT_A_TIME)):
-        intact = {record["key"]: record for record in batch if record is not None}
-        present = {key: record for key in intact if (record := store.get(key)) is not None}
-        refused = [key for key, record in present.items() if _conflict(record, intact[key])]
-        added += (new := store.put(*(record for key, record in intact.items() if key not in refused)))
-        known += len(intact) - new - len(refused)
-        damaged += batch.count(None)
-        conflicts += refused
-    return Imported(added, known, damaged, conflicts)
+    while batch := dict(islice(records, AT_A_TIME)):
+        new = []
+        for key, record in batch.items():
+            if record is None:
+                fate = "damaged"
+            elif (known := store.get(key)) is None or known["state"] == "failed":
+                fate = "added"
+                new.append(record)
+            else:
+                fate = "refused" if _conflict(known, record) else "known"
+            keys[fate].append(key)
+        store.put(*new)
+    return keys
 
 
-def _conflict(one: Record, other: Record) -> bool:
+def _conflict(known: Record, other: Record) -> bool:
     """Whether two records have different outcomes; a failure, or arrays left out of a file, are none."""
-    if "failed" in (one["state"], other["state"]):
-        return False
-    compared = [name for name in COMPARED if one.get(name) and other.get(name)]
-    return any(_shared(one[name], other[name]) != _shared(other[name], one[name]) for name in compared)
+    return other["state"] != "failed" and (
+        other["state"] != known["state"]
+        or any(
+            known.get(part, {}).get(name, value) != value
+            for part in COMPARED
+            for name, value in other.get(part, {}).items()
+        )
+    )
 
 
-def _shared(value: Any, other: Any) -> Any:
-    """What both have by name, or the value itself."""
-    if not isinstance(value, Mapping):
-        return value
-    return {name: item for name, item in value.items() if name in other}
-
-
-def _records(source: Path) -> Iterator[Record | None]:
-    """The records of a source, None for each that is damaged in a store; a file is refused if any is wrong."""
+def _records(source: Path) -> Iterator[tuple[str, Record | None]]:
+    """The records of a source by key, None for each that is damaged in a store; a file is refused if any is wrong."""
     if not source.exists():
         raise ValueError(f"there is no {source}: name a file of results or the directory of a store")
-    if not source.is_dir():
-        yield from list(read_lines(source))
-    elif is_store(source):
+    if source.is_dir() and is_store(source):
         yield from _of_store(source)
-    else:
-        paths = sorted(source.glob("*.jsonl"))
-        if not paths:
-            raise ValueError(f"{source} has no records: name a store, or a directory of .jsonl files")
-        yield from [record for path in paths for record in read_lines(path)]
+        return
+    paths = sorted(source.glob("*.jsonl")) if source.is_dir() else [source]
+    if not paths:
+        raise ValueError(f"{source} has no records: name a store, or a directory of .jsonl files")
+    yield from [(record["key"], record) for path in paths for record in read_lines(path)]
 
 
-def _of_store(source: Path) -> Iterator[Record | None]:
+def _of_store(source: Path) -> Iterator[tuple[str, Record | None]]:
     """The records of a copy of a store; the original is not written to."""
     with TemporaryDirectory() as directory:
         try:
@@ -87,6 +79,6 @@ def _of_store(source: Path) -> Iterator[Record | None]:
         with Store(directory) as store:
             for key in store:
                 try:
-                    yield store[key]
+                    yield key, store[key]
                 except StoreError:
-                    yield None
+                    yield key, None

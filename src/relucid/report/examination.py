@@ -13,7 +13,7 @@ from relucid.inspect import Activity, Boundary, Examination, Finding, Suggestion
 from relucid.inspect.examination import ExaminedLayer
 from relucid.printing import printable
 from relucid.report.figure import PALETTE, Figure
-from relucid.report.page import Grid, GridCell, render, text_grid
+from relucid.report.page import Grid, render, text_grid
 
 SHORT = 16  # layers that a reader takes in at once; more are grouped by stage
 SHOWN = 32  # filters that are drawn
@@ -193,17 +193,14 @@ def _stage_names(names: Sequence[str]) -> list[str]:
 
 def overview(examination: Examination, stages: Sequence[Stage]) -> Grid:
     """The table of stages, each with a link to its layers."""
-    whole = _counts(examination.layers)
-    head = [("stage", ""), ("layers", ""), ("units", ""), *((kind, "") for kind in whole)]
-    rows = []
-    for number, stage in enumerate(stages):
+    whole, rows = _counts(examination.layers), []
+    for stage in stages:
         layers = [examination.layers[section.number] for section in stage.sections]
         counts, units = _counts(layers), sum(layer.rectified.units for layer in layers)
-        figures = [len(layers), units, *(counts[kind] for kind in whole)]
-        rows.append(
-            [GridCell(stage.name, link=f"stage-{number}"), *(GridCell(f"{n:,}", float(n)) for n in figures)]
-        )
-    return Grid("Stages, in order of execution; each unfolds below", head, rows)
+        numbers = {"layers": len(layers), "units": units, **{kind: counts[kind] for kind in whole}}
+        rows.append({"stage": stage.name, **{name: f"{number:,}" for name, number in numbers.items()}})
+    links = [f"stage-{number}" for number in range(len(stages))]
+    return text_grid("Stages, in order of execution; each unfolds below", rows, links)
 
 
 def section(number: int, layer: ExaminedLayer) -> LayerSection:
@@ -240,9 +237,9 @@ def figures(layer: ExaminedLayer) -> Iterator[Figure]:
             weight = source.weight if r.scale is None else r.folded()[0]
             most = float(pairs.opposite.nan_to_num(1.0).min())
             alt = f"Filters as images, each with its most opposite one; cosines from {most:.2f} up."
-            yield Figure(
-                _filters_title(len(weight)), alt, figure_of_pairs(weight, pairs, columns=4, most=SHOWN)
-            )
+            some = f"The {SHOWN} filters of {len(weight)} with the most opposite partners"
+            title = f"{'Filters' if len(weight) <= SHOWN else some}, each beside its most opposite one"
+            yield Figure(title, alt, figure_of_pairs(weight, pairs, columns=4, most=SHOWN))
         yield Figure("Pairs against random filters", pairs.summary(), pairs.figure())
     if layer.activity is not None:
         yield sides(layer.activity)
@@ -254,31 +251,19 @@ def figures(layer: ExaminedLayer) -> Iterator[Figure]:
                 yield Figure(title[:1].upper() + title[1:], measured.summary(), plot)
 
 
-def _filters_title(count: int) -> str:
-    which = "Filters" if count <= SHOWN else f"The {SHOWN} filters of {count} with the most opposite partners"
-    return f"{which}, each beside its most opposite one"
-
-
 def sides(activity: Activity) -> Figure:
     """Draw the share of places at which each unit is active, from the least to the most active unit."""
     rank = activity.active.argsort().argsort() + 1
+    titles = {"xaxis_title": "units, by activity", "yaxis_title": "active on % of the data"}
+    plot = go.Figure(layout={**titles, "yaxis_range": [-4, 104]})
     dead, on = activity.dead, activity.always_on
-    plot = go.Figure(
-        layout={
-            "xaxis_title": "units, by activity",
-            "yaxis_title": "active on % of the data",
-            "yaxis_range": [-4, 104],
-        }
-    )
-    never, ever = (
-        ("dead", "always on")
-        if activity.sample.enough and activity.phases == 1
-        else ("never on", "never off")
-    )
-    kinds = {never: dead, ever: on, "switching": ~(dead | on)}
-    for (kind, mask), color, symbol in zip(
-        kinds.items(), (PALETTE[1], PALETTE[2], PALETTE[0]), ("x", "triangle-up", "circle"), strict=True
-    ):
+    judged = activity.sample.enough and activity.phases == 1
+    kinds = [
+        ("dead" if judged else "never on", dead, PALETTE[1], "x"),
+        ("always on" if judged else "never off", on, PALETTE[2], "triangle-up"),
+        ("switching", ~(dead | on), PALETTE[0], "circle"),
+    ]
+    for kind, mask, color, symbol in kinds:
         units = mask.nonzero().flatten()
         if len(units):
             plot.add_scatter(

@@ -6,9 +6,8 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import repeat
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -20,36 +19,22 @@ from relucid.files import replacing
 from relucid.report.figure import DARK, LIGHT, Figure
 from relucid.report.figure import template as look
 
-CellStyle = Literal["", "good", "bad", "dim"]
 NUMBER = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?")
 
 
 @dataclass(frozen=True)
-class GridCell:
-    """One cell of a table: its text, sort key, colour and link."""
-
-    text: str
-    sort: float | str | None = None
-    style: CellStyle = ""
-    link: str = ""
-
-
-@dataclass(frozen=True)
 class Grid:
-    """A table that readers can sort; a heading may have a second, smaller line."""
+    """A table of texts that readers can sort by the numbers that they begin with; its rows may be links."""
 
     caption: str
-    head: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[GridCell]]
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    links: Sequence[str] = ()
 
 
 def text_grid(caption: str, rows: Sequence[Mapping[str, str]], links: Sequence[str] = ()) -> Grid:
-    """A table of texts by column, which are sorted by the numbers that they begin with; rows may be links."""
-    lines = [
-        [GridCell(first, link=link), *(GridCell(text, number(text)) for text in rest)]
-        for (first, *rest), link in zip((row.values() for row in rows), links or repeat(""), strict=False)
-    ]
-    return Grid(caption, [(name, "") for name in (rows[0] if rows else ())], lines)
+    """A table of texts by column."""
+    return Grid(caption, [*rows[0]] if rows else [], [[*row.values()] for row in rows], links)
 
 
 def number(text: str) -> float | None:
@@ -83,7 +68,7 @@ def render(template: str, directory: Path | None = None, **context: Any) -> str:
         context: the template's values.
     """
     pages = environment(directory)
-    pages.filters |= {"plotly": plotly, "json": _script}
+    pages.filters |= {"plotly": plotly, "json": _script, "number": number}
     looks = {"light": look(*LIGHT).to_plotly_json(), "dark": look(*DARK).to_plotly_json()}
     return pages.get_template(template).render(**context, looks=looks, library=library(), version=__version__)
 

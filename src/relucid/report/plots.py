@@ -4,15 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-import numpy as np
+import pandas as pd
 
 from relucid.experiments import Results
 from relucid.report.figure import PALETTE, Figure, literal, wrapped
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-Point = tuple[str, float, float | None]  # row, value and standard error
 
 
 def points(results: Results, columns: Iterable[str] | None = None) -> list[Figure]:
@@ -22,50 +20,43 @@ def points(results: Results, columns: Iterable[str] | None = None) -> list[Figur
         results: of the study.
         columns: those to draw; by default all in which lower or higher values are better.
     """
-    table, figures = results.table(), []
-    shown = results.study.columns
+    table, shown, figures = results.table(), results.study.columns, []
     for label in columns or [label for label, column in shown.items() if column.best is not None]:
-        cells = {row: stat for (row, of), stat in table.iterrows() if of == label and stat["n"]}
-        sides: dict[str, list[Point]] = {
-            whose: [
-                (row, stat[value], stat[error]) for row, stat in cells.items() if not np.isnan(stat[value])
-            ]
-            for whose, value, error in (
-                ("ours", "mean", "error"),
-                ("published", "published", "published_error"),
-            )
-        }
-        if sides["ours"]:
-            digits, best = shown[label].digits, shown[label].best
-            told = [
-                f"{whose}: " + ", ".join(f"{row} {value:.{digits}f}" for row, value, _ in side)
-                for whose, side in sides.items()
-                if side
-            ]
-            title = f"{label} ({best} is best)" if best else label
-            plot = _side_by_side(label, sides)
-            figures.append(Figure(title, f"Means with standard errors, {'; '.join(told)}.", plot))
+        stats = table[(table.index.get_level_values("column") == label) & (table["n"] > 0)].droplevel(
+            "column"
+        )
+        if not len(stats):
+            continue
+        ours, theirs = stats[["mean", "error"]], stats[["published", "published_error"]].dropna(how="all")
+        sides = {whose: side for whose, side in (("ours", ours), ("published", theirs)) if len(side)}
+        digits, best = shown[label].digits, shown[label].best
+        told = [
+            f"{whose}: {', '.join(f'{row} {value:.{digits}f}' for row, value, _ in side.itertuples())}"
+            for whose, side in sides.items()
+        ]
+        title = f"{label} ({best} is best)" if best else label
+        alt = f"Means with standard errors, {'; '.join(told)}."
+        figures.append(Figure(title, alt, _side_by_side(label, sides)))
     return figures
 
 
-def _side_by_side(label: str, sides: Mapping[str, Sequence[Point]]) -> "go.Figure":
+def _side_by_side(label: str, sides: Mapping[str, pd.DataFrame]) -> "go.Figure":
     import plotly.graph_objects as go
 
     plot = go.Figure(layout={"xaxis_title": literal(label), "height": 130 + 34 * len(sides["ours"])})
     looks = zip(sides.items(), PALETTE, ("circle", "diamond-open"), strict=False)
     for (whose, side), color, symbol in looks:
-        if side:
-            rows, values, errors = zip(*side, strict=True)
-            plot.add_scatter(
-                name=whose,
-                mode="markers",
-                x=values,
-                y=[*map(wrapped, rows)],
-                error_x={"array": errors},
-                marker={"color": color, "symbol": symbol, "size": 10},
-            )
+        values, errors = (side.iloc[:, place].tolist() for place in (0, 1))
+        plot.add_scatter(
+            name=whose,
+            mode="markers",
+            x=values,
+            y=[*map(wrapped, side.index)],
+            error_x={"array": errors},
+            marker={"color": color, "symbol": symbol, "size": 10},
+        )
     plot.update_yaxes(autorange="reversed", type="category")
-    return plot.update_layout(showlegend=bool(sides["published"]))
+    return plot.update_layout(showlegend=len(sides) > 1)
 
 
 def curves(
@@ -111,8 +102,7 @@ def averaged(courses: Iterable[Sequence[float | None]]) -> list[float]:
     >>> averaged([[1.0, 2.0, 3.0], [3.0, None]])
     [2.0, nan]
     """
-    epochs = [np.array(epoch, dtype=float) for epoch in zip(*courses, strict=False)]
-    return [float(epoch.mean()) for epoch in epochs]
+    return [float(pd.Series(epoch, dtype=float).mean(skipna=False)) for epoch in zip(*courses, strict=False)]
 
 
 def over_epochs(title: str, quantity: str, courses: Mapping[str, Sequence[float]]) -> Figure:

@@ -79,14 +79,14 @@ def parts(results: Results, sentences: Mapping[str, tuple[str, str]]) -> list[Pa
             deepening(results),
         ),
     }
-    judged = findings(results)
+    judged, shown = findings(results), results.shown()
     return [
         Part(
             title,
             *sentences.get(where, ("", "")),
             [finding for finding in judged if finding.claim.where.partition(":")[0] == where],
             figures,
-            grid(results, [*rows], [*columns]),
+            grid(results, shown.reindex([*rows], columns=[*columns], fill_value="")),
         )
         for where, (title, rows, columns, figures) in layout.items()
     ]
