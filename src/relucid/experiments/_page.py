@@ -104,10 +104,20 @@ class Finding:
 
 
 def _ends(verdicts: Sequence[tuple[str, Verdict]]) -> str:
-    """The smallest and the largest effect of several, with what they compare."""
+    """The smallest and the largest effect; of more than two, only the one nearer to another outcome in full."""
     ordered = sorted(verdicts, key=lambda pair: abs(pair[1].comparison.effect) if pair[1].comparison else 0.0)
-    ends = [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
-    return (" to " if len(ordered) > 2 else ", ").join(f"{verdict.effect} ({name})" for name, verdict in ends)
+    texts = [f"{verdict.effect} ({name})" for name, verdict in ordered]
+    if len(texts) <= 2:
+        return ", ".join(texts)
+    smallest, largest = ordered[0][1], ordered[-1][1]
+    if smallest.outcome in ("confirmed", "reversed"):
+        return f"{texts[0]} to {_size(largest)}"
+    return f"{_size(smallest)} to {texts[-1]}"
+
+
+def _size(verdict: Verdict) -> str:
+    """The effect of a verdict, if it is known."""
+    return number(verdict.comparison.effect) if verdict.comparison else verdict.effect
 
 
 def findings(results: Results) -> list[Finding]:
@@ -239,25 +249,26 @@ class Archive:
         )  # fmt: skip
 
     def _table(self, results: Results) -> str:
-        """The rows that the page has not shown; after its first table, with the columns that claims compare."""
+        """The rows that the page has not shown, with the columns that claims compare.
+
+        The page's first table has also the others in which one value is better than another.
+        """
         if _tries(results.study):
             return best_rates(results)
         rows: dict[str, set[tuple[str, ...]]] = {}
         for (row, column), runs in results.cells.items():
             rows.setdefault(row, set()).add((column, *(each.run.key for each in runs)))
         known = [row for row, cells in rows.items() if cells <= self._shown.get(row, set())]
-        compared = (
-            {cell.column for claim in results.study.claims for cell in claim.cells()}
-            if self._shown
-            else set()
-        )
+        compared = {cell.column for claim in results.study.claims for cell in claim.cells()}
+        if not self._shown:
+            compared |= {name for name, column in results.study.columns.items() if column.best is not None}
         for row, cells in rows.items():
             self._shown[row] = self._shown.get(row, set()) | cells
-        blocks = [
-            block[[column for column in block if column in compared] or [*block]]
-            for block in results.blocks(known)
-        ]
-        parts = [markdown(block) for block in blocks if len(block)]
+        blocks = [block for block in results.blocks(known) if len(block)]
+        shown = [block[[name for name in block if name in compared] or [*block]] for block in blocks]
+        left = sum(len(block.columns) for block in blocks) - sum(len(block.columns) for block in shown)
+        parts = [markdown(block) for block in shown]
+        parts += [f"{left} more columns: `relucid show {results.study.name}`."] if left else []
         parts += [f"The other {len(known)} rows: as above."] if known else []
         parts += [f"Chosen: {chosen}."] if (chosen := results.choices()) else []
         return "\n\n".join(parts)
