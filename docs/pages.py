@@ -80,10 +80,10 @@ class Site:
         question, _, rest = linked.strip().partition("\n\n")
         figure = [f"![{PICTURES[name]}.svg)"] if name in PICTURES else []
         figure += [f"![Effects with their intervals](../images/results/{name}.svg)"] if rows else []
-        links = "[Results](../results.md) · [Claims](../claims.md)"
+        links = "[Results](../results.md), [claims](../claims.md)"
         paper = room.rpartition(".")[2]
         if (DOCS / "how" / f"{paper}.md").exists():
-            links += f" · [Idea](../how/{paper}.md), [errata](../how/{paper}.md#errata)"
+            links += f", [idea](../how/{paper}.md), [errata](../how/{paper}.md#errata)"
         text = "\n\n".join([title, links, question, *figure, rest]) + "\n"
         drawn = {f"images/results/{name}.svg": forest(title.strip("# "), rows)} if rows else {}
         return {f"results/{name}.md": text, **drawn}

@@ -161,7 +161,10 @@ def doubts(findings: Sequence[Finding]) -> list[str]:
         if sentence := finding.caveats.get("post hoc"):
             late.setdefault(sentence.rstrip("."), []).append(finding.claim.where)
     found = caveats(together, tested[0].results)
-    names = (f"{sentence}: {'all' if len(of) == len(tested) > 1 else '; '.join(of)}." for sentence, of in late.items())
+    names = (
+        f"{sentence}: {'all' if len(of) == len(tested) > 1 else '; '.join(of)}."
+        for sentence, of in late.items()
+    )
     return [*found.values(), *names]
 
 
