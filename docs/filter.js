@@ -3,7 +3,7 @@ const place = document.querySelector("#filter");
 if (place) {
   const claims = [...place.parentElement.querySelectorAll("li")];
   const outcomes = ["confirmed", "reversed", "absent", "inconclusive", "no detectable difference", "false as printed"];
-  const box = Object.assign(document.createElement("input"), { type: "search", placeholder: "Search the claims" });
+  const box = Object.assign(document.createElement("input"), { type: "search", placeholder: "Search by paper, table or page" });
   const choice = document.createElement("select");
   const count = document.createElement("output");
   box.setAttribute("aria-label", "Search the claims");

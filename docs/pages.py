@@ -80,11 +80,10 @@ class Site:
         question, _, rest = linked.strip().partition("\n\n")
         figure = [f"![{PICTURES[name]}.svg)"] if name in PICTURES else []
         figure += [f"![Effects with their intervals](../images/results/{name}.svg)"] if rows else []
-        links = "[Results](../results.md) · [Claims](../claims.md)"
+        links = "[Results](../results.md), [claims](../claims.md)"
         paper = room.rpartition(".")[2]
         if (DOCS / "how" / f"{paper}.md").exists():
-            links += f" · [The paper's idea](../how/{paper}.md) · [Errata](../how/{paper}.md#errata)"
-        links += " · [Every comparison](../results.md#every-comparison)"
+            links += f", [idea](../how/{paper}.md), [errata](../how/{paper}.md#errata)"
         text = "\n\n".join([title, links, question, *figure, rest]) + "\n"
         drawn = {f"images/results/{name}.svg": forest(title.strip("# "), rows)} if rows else {}
         return {f"results/{name}.md": text, **drawn}
@@ -141,13 +140,9 @@ class Site:
         """The experiments that have not been run."""
         return [entry for entry in self.experiments() if entry.finding is None]
 
-    def answered(self, room: str) -> dict[str, list[Entry]]:
-        """The claims of a room that records answer, by their sentences."""
-        sentences: dict[str, list[Entry]] = {}
-        for entry in self.ledger[room]:
-            if entry.finding:
-                sentences.setdefault(entry.claim.says, []).append(entry)
-        return sentences
+    def answered(self, room: str) -> list[Entry]:
+        """The claims of a room that records answer."""
+        return [entry for entry in self.ledger[room] if entry.finding]
 
     def not_run(self, room: str) -> Counter[str]:
         """How many claims of a room have not been run, by their page."""
@@ -240,18 +235,27 @@ def reference() -> str:
     """The reference of the command line: Typer's own, with an option of several commands explained once."""
     written = subprocess.run([sys.executable, *REFERENCE], capture_output=True, text=True, check=True).stdout
     top, *commands = re.split(r"^## ", written, flags=re.M)
-    count = Counter(line for command in commands for line in dict.fromkeys(_options(command)))
+    explained = ([*_arguments(command), *_options(command)] for command in commands)
+    count = Counter(line for lines in explained for line in dict.fromkeys(lines))
     shared = [line for line, times in count.items() if times >= SHARED]
-    text = [top.partition("**Usage**")[0].strip(), "## Options of several commands", "\n".join(shared)]
+    text = [
+        top.partition("**Usage**")[0].strip(),
+        "## Arguments and options of several commands",
+        "\n".join(shared),
+    ]
     for command in commands:
         says = command.partition("\n")[2].partition("**Usage**")[0].strip()
         (usage,) = re.findall(r"^\$ (.*)$", command, re.M)
-        arguments = re.findall(r"^\* `[A-Z].*$", command, re.M)
-        own = [line for line in _options(command) if line not in shared]
+        arguments = _arguments(command)
+        own = [line for line in [*arguments, *_options(command)] if line not in shared]
         also = [re.findall(r"--[\w-]+", line)[0] for line in _options(command) if line in shared]
-        text += [f"## `{usage.replace(' [OPTIONS]', '')}`", says, "\n".join([*arguments, *own])]
+        text += [f"## `{usage.replace(' [OPTIONS]', '')}`", says, "\n".join(own)]
         text += [f"Also `{'`, `'.join(also)}`."] if also else []
     return "\n\n".join(filter(None, text)) + "\n"
+
+
+def _arguments(command: str) -> list[str]:
+    return re.findall(r"^\* `[A-Z].*$", command, re.M)
 
 
 def _options(command: str) -> list[str]:

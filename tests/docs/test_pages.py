@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from relucid.cli.app import app
+from relucid.experiments._judge import number
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -100,11 +101,13 @@ def test_a_claim_names_the_smallest_and_the_largest_effect_of_each_outcome(ledge
     for verdict in finding.verdicts:
         groups.setdefault(verdict.outcome, []).append(verdict)
     assert len(groups) > 1
-    assert finding.counts in line
     for outcome, verdicts in groups.items():
         sizes = sorted(verdicts, key=lambda verdict: abs(verdict.comparison.effect))
-        assert re.search(rf"{outcome.capitalize()}: {re.escape(sizes[0].effect)} \(", line)
-        assert f"{sizes[-1].effect} (" in line
+        part = line.split(f" {outcome.capitalize()} ({len(verdicts)}): ")[1]
+        ends = [number(of.comparison.effect) for of in (sizes[0], sizes[-1])]
+        assert re.match(rf"{re.escape(ends[0])}.*? to {re.escape(ends[1])}", part)
+        doubtful = sizes[0 if outcome in ("confirmed", "reversed") else -1]
+        assert f"{doubtful.effect} (" in part  # the end that is nearer to another outcome has its interval
 
 
 def test_links_between_pages_of_a_room_lead_to_them(written):

@@ -86,10 +86,8 @@ class Finding:
             groups.setdefault(verdict.outcome, []).append((name, verdict))
         if len(groups) == 1:
             return f"{first}{self.counts}{self.verdicts[0].confidence}: {_ends(next(iter(groups.values())))}."
-        ends = [f"{outcome.capitalize()}: {_ends(of)}." for outcome, of in groups.items()]
-        return (
-            f"{first}{self.counts}. {' '.join(ends)} Intervals at {100 * (1 - self.verdicts[0].level):.3g}%."
-        )
+        ends = [f"{outcome.capitalize()} ({len(of)}): {_ends(of)}." for outcome, of in groups.items()]
+        return f"{first}. {' '.join(ends)} Intervals at {100 * (1 - self.verdicts[0].level):.3g}%."
 
     def _sides(self) -> list[str]:
         """What each contrast compares, without what all of them share."""
@@ -104,10 +102,20 @@ class Finding:
 
 
 def _ends(verdicts: Sequence[tuple[str, Verdict]]) -> str:
-    """The smallest and the largest effect of several, with what they compare."""
+    """The smallest and the largest effect; of more than two, only the one nearer to another outcome in full."""
     ordered = sorted(verdicts, key=lambda pair: abs(pair[1].comparison.effect) if pair[1].comparison else 0.0)
-    ends = [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
-    return (" to " if len(ordered) > 2 else ", ").join(f"{verdict.effect} ({name})" for name, verdict in ends)
+    texts = [f"{verdict.effect} ({name})" for name, verdict in ordered]
+    if len(texts) <= 2:
+        return ", ".join(texts)
+    smallest, largest = ordered[0][1], ordered[-1][1]
+    if smallest.outcome in ("confirmed", "reversed"):
+        return f"{texts[0]} to {_size(largest)}"
+    return f"{_size(smallest)} to {texts[-1]}"
+
+
+def _size(verdict: Verdict) -> str:
+    """The effect of a verdict, if it is known."""
+    return number(verdict.comparison.effect) if verdict.comparison else verdict.effect
 
 
 def findings(results: Results) -> list[Finding]:
@@ -153,7 +161,11 @@ def doubts(findings: Sequence[Finding]) -> list[str]:
         if sentence := finding.caveats.get("post hoc"):
             late.setdefault(sentence.rstrip("."), []).append(finding.claim.where)
     found = caveats(together, tested[0].results)
-    return [*found.values(), *(f"{sentence}: {'; '.join(of)}." for sentence, of in late.items())]
+    names = (
+        f"{sentence}: {'all' if len(of) == len(tested) > 1 else '; '.join(of)}."
+        for sentence, of in late.items()
+    )
+    return [*found.values(), *names]
 
 
 def _tries(study: Study) -> bool:
@@ -162,7 +174,7 @@ def _tries(study: Study) -> bool:
 
 
 def best_rates(results: Results) -> str:
-    """The rate with the lowest mean for every row, and for every setting that it was tried in."""
+    """The rates that were tried, and where the lowest mean is at an end of them: for a row, and a setting if it has some."""
     best: dict[str, tuple[float, float]] = {}
     tried = dict.fromkeys(column.tries[1] for column in results.study.columns.values() if column.tries)
     for row, label in results.cells:
@@ -170,8 +182,9 @@ def best_rates(results: Results) -> str:
             place = ", ".join(filter(None, (row, tries[0])))
             best[place] = min(best.get(place, (math.inf, 0.0)), (float(values.mean()), tries[1]))
     rates = {rate: [place for place, (_, chosen) in best.items() if chosen == rate] for rate in sorted(tried)}
-    found = "; ".join(f"{rate:g} for {', '.join(places)}" for rate, places in rates.items() if places)
-    return f"Tried: {', '.join(f'{rate:g}' for rate in rates)}. Lowest error: {found}."
+    ends = {rate: rates[rate] for rate in (min(rates), max(rates)) if rates[rate]}
+    found = "; ".join(f"{rate:g} for {', '.join(places)}" for rate, places in ends.items()) or "for none"
+    return f"Tried: {', '.join(f'{rate:g}' for rate in rates)}. Lowest error at an end of these: {found}."
 
 
 class Archive:
@@ -209,8 +222,8 @@ class Archive:
             self._findings[place] = findings(results)
         return self._findings[place]
 
-    def show(self, name: str, scale: str | None = None) -> str:
-        """The table of a study and its claims, in Markdown.
+    def show(self, name: str, scale: str | None = None, table: bool = True) -> str:
+        """The table of a study and its claims, in Markdown; a long one may be left to `relucid show`.
 
         Rows that the page has shown are only counted, and so are those of a study without a claim, which chose settings
         for another. Of a scale that is not the largest complete one, claims that this one answers have their outcome
@@ -235,29 +248,30 @@ class Archive:
             lines.append(finding.line(finding.claim.says in self._said))
             self._said.add(finding.claim.says)
         return environment().from_string(SHOW).render(
-            results=results, table=self._table(results), findings=lines, doubts=doubts(new), cost=cost(results),
+            results=results, table=self._table(results) if table else f"Table: `relucid show {name}`.", findings=lines, doubts=doubts(new), cost=cost(results),
         )  # fmt: skip
 
     def _table(self, results: Results) -> str:
-        """The rows that the page has not shown; after its first table, with the columns that claims compare."""
+        """The rows that the page has not shown, with the columns that claims compare.
+
+        The page's first table has also the others in which one value is better than another.
+        """
         if _tries(results.study):
             return best_rates(results)
         rows: dict[str, set[tuple[str, ...]]] = {}
         for (row, column), runs in results.cells.items():
             rows.setdefault(row, set()).add((column, *(each.run.key for each in runs)))
         known = [row for row, cells in rows.items() if cells <= self._shown.get(row, set())]
-        compared = (
-            {cell.column for claim in results.study.claims for cell in claim.cells()}
-            if self._shown
-            else set()
-        )
+        compared = {cell.column for claim in results.study.claims for cell in claim.cells()}
+        if not self._shown:
+            compared |= {name for name, column in results.study.columns.items() if column.best is not None}
         for row, cells in rows.items():
             self._shown[row] = self._shown.get(row, set()) | cells
-        blocks = [
-            block[[column for column in block if column in compared] or [*block]]
-            for block in results.blocks(known)
-        ]
-        parts = [markdown(block) for block in blocks if len(block)]
+        blocks = [block for block in results.blocks(known) if len(block)]
+        shown = [block[[name for name in block if name in compared] or [*block]] for block in blocks]
+        parts = [markdown(block) for block in shown]
+        if any(len(block.columns) < len(whole.columns) for block, whole in zip(shown, blocks, strict=True)):
+            parts.append(f"More columns: `relucid show {results.study.name}`.")
         parts += [f"The other {len(known)} rows: as above."] if known else []
         parts += [f"Chosen: {chosen}."] if (chosen := results.choices()) else []
         return "\n\n".join(parts)
@@ -269,11 +283,11 @@ class Archive:
         return finding
 
     def settings(self, name: str) -> str:
-        """What the scales of a study change, one line per setting."""
+        """What the largest complete scale of a study changes of the paper's, one line per setting."""
+        study, complete = self.results(name).study, self.results(name).scale
         scales = {
-            scale: flat({**at.config, **at.repeat})
-            for scale, at in self.results(name).study.scales.items()
-            if scale != "smoke"
+            scale: flat({**study.scales[scale].config, **study.scales[scale].repeat})
+            for scale in dict.fromkeys([study.largest_first()[0], complete])
         }
         names = dict.fromkeys(name for at in scales.values() for name in at)
         texts = {name: [str(at.get(name, "")) for at in scales.values()] for name in names}
@@ -283,7 +297,7 @@ class Archive:
     def render(self, table: ModuleType, text: str | None = None, **more: Any) -> str:
         """The page of a table in Markdown.
 
-        Its text may use `show(study, scale)`, `results(study, scale)`, `finding(study, where, scale)`,
+        Its text may use `show(study, scale, table)`, `results(study, scale)`, `finding(study, where, scale)`,
         `settings(study)`, `number(x)` and `here`, the table's module; without a scale, of the largest complete one.
 
         Args:

@@ -1,4 +1,4 @@
-"""Our own studies: questions that no paper has asked."""
+"""Our own studies: which networks keep learning, and what the three papers leave open."""
 
 from types import ModuleType
 
