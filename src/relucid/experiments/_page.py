@@ -174,7 +174,7 @@ def _tries(study: Study) -> bool:
 
 
 def best_rates(results: Results) -> str:
-    """The rates that were tried, and where the lowest mean is at an end of them: for a row, and a setting if it has some."""
+    """The rates that were tried, and the rows, with their settings, whose lowest mean is at an end of them."""
     best: dict[str, tuple[float, float]] = {}
     tried = dict.fromkeys(column.tries[1] for column in results.study.columns.values() if column.tries)
     for row, label in results.cells:
@@ -243,12 +243,13 @@ class Archive:
         if self._shown and not results.study.claims and not _tries(results.study):
             rows = len({row for row, _ in results.cells})
             return f"**{name}, {results.scale}.** A table of {rows} rows that chose settings. {cost(results)}"
+        shown = self._table(results) if table else f"Table: `relucid show {name}`."
         lines = []
         for finding in new:
             lines.append(finding.line(finding.claim.says in self._said))
             self._said.add(finding.claim.says)
         return environment().from_string(SHOW).render(
-            results=results, table=self._table(results) if table else f"Table: `relucid show {name}`.", findings=lines, doubts=doubts(new), cost=cost(results),
+            results=results, table=shown, findings=lines, doubts=doubts(new), cost=cost(results),
         )  # fmt: skip
 
     def _table(self, results: Results) -> str:
