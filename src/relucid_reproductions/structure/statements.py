@@ -20,22 +20,19 @@ STATEMENTS = [
     Statement(
         "Eq. 2, 11",
         "The heavy ball, and the network x_{k+1} = Phi(W x_k) + beta (x_k - x_{k-1}).",
-        [f"{RULES}::test_heavy_ball_is_the_heavy_ball_algorithm"],
+        [f"{RULES}::test_heavy_ball_is_the_heavy_ball_algorithm_with_a_past_of_its_start"],
     ),
     Statement(
         "Eq. 3, 12",
         "Nesterov's accelerated gradient descent, and its network.",
-        [
-            f"{RULES}::test_nesterov_follows_the_z_sequence",
-            f"{RULES}::test_momentum_of_the_first_layers",
-        ],
+        [f"{RULES}::test_nesterov_follows_the_z_sequence"],
     ),
     Statement(
         "Eq. 4, 5, 13",
         "Its second form, a sum over all layers.",
         [
             f"{RULES}::test_nesterov2_follows_the_y_sequence_and_the_sum_over_all_layers",
-            f"{RULES}::test_weights_of_all_layers_obey_eq5",
+            f"{RULES}::test_rules_with_these_coefficients_are_others",
         ],
     ),
     Statement(
@@ -64,7 +61,7 @@ STATEMENTS = [
         "Eq. 19, Table 3",
         "ResNet, DenseNet and DMRNet are special cases of Eq. 16, 18 and 20.",
         [
-            f"{RULES}::test_residual_is_heavy_ball_with_beta2_zero",
+            f"{RULES}::test_rules_with_these_coefficients_are_others",
             "nn/test_pairwise.py::test_densenet_is_eq18_with_alpha_one_and_beta_zero",
             f"{RULES}::test_relaxed_admm_is_dmrnet_by_default_and_not_eq14",
             "models/test_every_name.py::test_no_parameter_is_without_gradient",
