@@ -380,6 +380,8 @@ VIT |= {"hidden_act": "relu", "image_size": 32, "patch_size": 8}
 M2M = {"vocab_size": 100, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "use_cache": False}
 M2M |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 64}
 M2M |= {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+# Which layers a run in training drops is a coin, which falls otherwise on a processor of another maker.
+M2M |= {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
 SEGFORMER = {"num_encoder_blocks": 2, "depths": [1, 1], "sr_ratios": [2, 1], "hidden_sizes": [8, 16]}
 SEGFORMER |= {"patch_sizes": [3, 3], "strides": [2, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2]}
 SEGFORMER |= {"decoder_hidden_size": 16, "hidden_act": "relu"}

@@ -1,6 +1,7 @@
 """What holds for every conversion of every network."""
 
 import copy
+import gc
 import warnings
 from functools import cache, partial
 
@@ -43,6 +44,35 @@ def test_outputs_stay_the_same_on_other_data_and_another_batch_size(network, con
     model, net = (copy.deepcopy(m).eval() for m in (model, found.model))
     other = torch.randn(7, 3, 8, 8, dtype=dtype)
     assert (net(other) - model(other)).abs().max() <= tolerance * model(other).abs().max()
+
+
+@pytest.mark.filterwarnings("ignore::relucid.convert.UnchangedWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "conversion",
+    [
+        *CONVERSIONS.values(),
+        partial(to_crelu, mode="merge"),
+        partial(to_crelu, inplace=True),
+        partial(to_geometric, inplace=True),
+    ],
+)
+def test_nothing_of_a_conversion_lives_on_when_it_is_let_go(conversion, dtype):
+    def tensors():
+        live = (x for x in gc.get_objects() if issubclass(type(x), torch.Tensor))
+        return sorted(tuple(x.shape) for x in live if x.numel() > 100)
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = tensors()
+        body = [nn.Conv2d(3, 37, 3), nn.BatchNorm2d(37), nn.ReLU(), nn.Conv2d(37, 41, 3), nn.ReLU()]
+        model = nn.Sequential(*body, nn.Flatten(), nn.Linear(41 * 16, 2)).to(dtype)
+        conversion(model, torch.randn(2, 3, 8, 8, dtype=dtype))
+        del body, model
+        assert tensors() == before
+    finally:
+        gc.enable()
 
 
 @every_network

@@ -159,6 +159,16 @@ def test_an_unknown_mode_is_named():
         to_crelu(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.zeros(1, 2), mode="both")
 
 
+def test_a_layer_with_too_many_filters_for_their_pairs_is_left_out():
+    wide = nn.Sequential(nn.Linear(4, 100_000), nn.ReLU(), nn.Linear(100_000, 2), nn.ReLU(), nn.Linear(2, 2))
+    plant(wide[2], [(0, 1)])
+    found = to_crelu(wide, torch.randn(3, 4), mode="merge")
+    change = {c.name: c for c in found.changes}
+    assert change["1"].status == "refused"
+    assert change["1"].reason == "it has 100,000 filters, and pairs are sought among 32,768 at most"
+    assert change["2"].status == "changed"
+
+
 @pytest.mark.filterwarnings("ignore:to_crelu changes no layer")
 def test_grouped_and_shared_filters_are_refused_with_the_reason():
     grouped = nn.Sequential(nn.Conv2d(4, 4, 1, groups=2), nn.ReLU(), nn.Conv2d(4, 2, 1))

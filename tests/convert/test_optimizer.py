@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from relucid.convert import to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import ConversionError, to_crelu, to_geometric, to_heavy_ball
 
 from .networks import PreBlock
 
@@ -159,6 +159,34 @@ def test_an_optimizer_needs_its_own_network_converted_in_place():
         to_crelu(model, x, inplace=True, optimizer=torch.optim.SGD(network().parameters(), 0.1))
     with pytest.raises(ValueError, match=r"one torch\.optim\.Optimizer or a list of them, not dict"):
         to_crelu(model, x, inplace=True, optimizer=[torch.optim.SGD(model.parameters(), 0.1), {}])
+
+
+class Wrapper:
+    """Shows the groups of an optimizer as copies, of one kind or another."""
+
+    def __init__(self, inner, kind):
+        self.inner, self.kind, self.state = inner, kind, inner.state
+
+    @property
+    def param_groups(self):
+        return self.kind({**group, "params": self.kind(group["params"])} for group in self.inner.param_groups)
+
+
+@pytest.mark.parametrize("kind", [tuple, list, iter])
+@pytest.mark.parametrize("convert", [to_crelu, to_geometric])
+def test_a_wrapper_that_shows_copies_of_groups_is_refused_before_anything_changes(convert, kind):
+    model, x = network(), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    optimizer = torch.optim.Adam(model.parameters())
+    before, state = repr(model), copy.deepcopy(model.state_dict())
+    wrapped = [torch.optim.SGD(model.parameters(), 0.1), Wrapper(optimizer, kind)]
+    sentence = r"the groups of Wrapper are copies.*; give the torch\.optim\.Optimizer inside"
+    with pytest.raises(ConversionError, match=sentence):
+        convert(model, x, inplace=True, optimizer=wrapped)
+    conversion = convert(network(), x)
+    with pytest.raises(ConversionError, match=sentence):
+        conversion.apply_to(model, optimizer=wrapped)
+    assert repr(model) == before
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
 class Distribution:

@@ -1,6 +1,5 @@
 """Treatments of a network before further training: none, a conversion, dead units or all parameters redrawn."""
 
-import gc
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -68,7 +67,6 @@ class Treatment:
                 conversion: Conversion = convert(network, example, **chosen)
             except UnchangedWarning as unchanged:
                 raise ConversionError(str(unchanged)) from None
-        gc.collect()  # conversions leave cycles that hold copies of the network
         return conversion
 
 

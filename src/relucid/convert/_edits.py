@@ -61,6 +61,8 @@ class Edits:
 
     def __enter__(self) -> Edits:
         for optimizer in self.optimizers:
+            check_groups(optimizer)
+        for optimizer in self.optimizers:
             groups = [(group, dict(group), list(group["params"])) for group in optimizer.param_groups]
             self._undo.append(partial(_restore, optimizer, groups, dict(optimizer.state)))
         return self
@@ -201,7 +203,7 @@ class Edits:
                 at = next((i for i, p in enumerate(params) if id(p) in gone), None)
                 if at is None:
                     continue
-                _check_fits(optimizer, params, add)
+                _check_fits(optimizer, add)
                 rest = [p for p in params if not drop or id(p) not in gone]
                 at += not drop
                 rest[at:at] = add
@@ -283,11 +285,19 @@ def _carried(
     return {k: carry(v) if isinstance(v, Tensor) and v.dim() else v for k, v in state.items()}
 
 
-def _check_fits(optimizer: Optimizer, params: object, new: Sequence[nn.Parameter]) -> None:
-    """Refuse groups that cannot be changed, and vectors for an optimizer of matrices."""
-    if not isinstance(params, list):
-        kind = type(optimizer).__name__
-        raise ConversionError(f"the groups of {kind} cannot be changed; give the optimizer inside")
+def check_groups(optimizer: Any) -> None:
+    """Refuse an optimizer whose groups cannot be changed, or are copies of those that are trained, as of a wrapper."""
+    first, again = optimizer.param_groups, optimizer.param_groups
+    lists = isinstance(first, list | tuple) and all(isinstance(group.get("params"), list) for group in first)
+    if not lists or any(a["params"] is not b["params"] for a, b in zip(first, again, strict=True)):
+        raise ConversionError(
+            f"the groups of {type(optimizer).__name__} are copies, or hold no lists: what it trains cannot be changed; "
+            "give the torch.optim.Optimizer inside"
+        )
+
+
+def _check_fits(optimizer: Optimizer, new: Sequence[nn.Parameter]) -> None:
+    """Refuse vectors for an optimizer of matrices."""
     if type(optimizer).__name__ == "Muon" and any(p.dim() != 2 for p in new):
         raise ConversionError(
             "Muon trains matrices alone, and the conversion makes vectors of some weights: convert first, then give "

@@ -18,7 +18,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from relucid._torch import ConvNd, is_compiled, is_sharded
-from relucid.convert._edits import optimizers_of
+from relucid.convert._edits import check_groups, optimizers_of
 from relucid.convert._restore import save
 from relucid.convert._steps import Step
 from relucid.convert._twins import Signature, apply_to
@@ -220,6 +220,7 @@ def _check_optimizers(given: Any, model: nn.Module, inplace: bool) -> None:
             raise ConversionError(
                 "an optimizer can only follow a network that is converted in place: inplace=True"
             )
+        check_groups(optimizer)
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not any(id(p) in trained for p in model.parameters()):
             raise ConversionError("the optimizer trains no parameter of this network; give the one that does")

@@ -23,6 +23,7 @@ from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.network import Layers, Note, RecordedModel, feeding, select
 from relucid.convert.norms import is_plain, norm_after, relu_after
 from relucid.convert.search import converted
+from relucid.inspect._pairing import WIDEST
 from relucid.inspect.execution import Node, Recording
 from relucid.nn.affine import affine_after, affine_of
 from relucid.nn.kinds import KINDS
@@ -190,6 +191,10 @@ def _double(network: RecordedModel, name: str, layer: Any) -> Double:
         raise ConversionError("its layer is used more than once")
     if norm is not None and _trains_apart(layer, network.modules[norm]):
         raise ConversionError("its norm is trained and its weights are frozen, or the other way round")
+    if len(layer.weight) > WIDEST:
+        raise ConversionError(
+            f"it has {len(layer.weight):,} filters, and pairs are sought among {WIDEST:,} at most"
+        )
     if isinstance(layer, ConvNd) and layer.groups > 1:
         raise ConversionError("its filters are grouped, and groups must stay equal")
     dim = -1 if isinstance(layer, nn.Linear) else 1
@@ -244,7 +249,7 @@ def bias_of(layer: Any) -> Tensor:
 
 def shared(
     weight: Tensor, bias: Tensor, pairs: Sequence[Sequence[int]]
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Replace each pair of units by one that is nearest to both.
 
     For units that computed y and z and are now (c, -r c), the nearest c is (y - r z) / (1 + r^2).
@@ -256,8 +261,7 @@ def shared(
 
     Returns:
         (filters, ...), the weight, the shared ones first; (filters,), the bias; which unit each channel after CReLU
-        is, and the factor for it, (filters + pairs,); and (filters, units), the combination of old values that each
-        filter comes nearest to.
+        is, and the factor for it, (filters + pairs,).
     """
     rows = torch.cat((weight.flatten(1), bias.unsqueeze(1)), 1)
     first, second, ratios = [], [], []
@@ -270,12 +274,9 @@ def shared(
         ratios.append(ratio)
     rest = [k for k in range(len(rows)) if k not in {*first, *second}]
     kept, r = rows[first + rest], torch.tensor(ratios, dtype=torch.float64)
-    mix = torch.eye(len(rows), dtype=torch.float64)[first + rest]
-    mix[range(len(first)), first] = 1 / (1 + r.square())
-    mix[range(len(first)), second] = -r / (1 + r.square())
     scale = torch.cat((torch.ones(len(kept), dtype=torch.float64), r))
     filters = kept[:, :-1].unflatten(1, weight.shape[1:])
-    return filters, kept[:, -1], torch.tensor(first + rest + second), scale, mix
+    return filters, kept[:, -1], torch.tensor(first + rest + second), scale
 
 
 def rank_one(a: Tensor, b: Tensor) -> tuple[Tensor, float]:

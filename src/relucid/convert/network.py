@@ -19,11 +19,10 @@ from relucid.convert.copies import aliased, check_closures, copied, tensors_of
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Example, alternatives, batch_size, examples_of, sizes_of
 from relucid.convert.flow import is_within
-from relucid.convert.modules import equal
 from relucid.convert.tape import Tape, recorded
 from relucid.inspect import examine
 from relucid.inspect.execution import Arguments, Method, Node, Recording, function_of, running
-from relucid.inspect.recorder import FACTORS
+from relucid.inspect.recorder import FACTORS, Recorder
 from relucid.nn import GeometricLayer
 from relucid.printing import first_line
 
@@ -119,7 +118,6 @@ class RecordedModel:
         def use(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
             given = {id(x) for x in tree_leaves((args, kwargs))} | {id(m) for m in model.modules()}
             answer = function_of(model, self.call)(*args, **kwargs)
-            self._check_written(run.recorder)
             values.extend(tensors_of((answer, args, kwargs), given))
             tape.outputs = [x.detach().clone() for x in values]
             tape.others = [x for x in tree_leaves(answer) if isinstance(x, int | float | str)]
@@ -130,14 +128,15 @@ class RecordedModel:
         with running(self.copy, training=training, call=use) as (run, calls):
             nodes = run(Arguments(*example), None)
             assert run.recorder is not None
+            self._check_written(run.recorder)
             ends = tuple(node for node in run.recorder.nodes_of(values) if node.data)
             # The calls of a TorchScript network cannot be seen.
             return Recording(nodes, list(calls), ends if calls or self.call else ())
 
-    def _check_written(self, recorder: Any) -> None:
-        """Refuse a network that writes to its own weights as it runs; the recorder puts them back."""
-        for name, p in self.copy.named_parameters() if recorder.spoiled else ():
-            if not equal(recorder.spoiled.get(storage_of(p), p), p):
+    def _check_written(self, recorder: Recorder) -> None:
+        """Refuse a network that writes to its own weights as it runs; the recorder has put them back."""
+        for name, p in self.copy.named_parameters() if recorder.changed else ():
+            if storage_of(p) in recorder.changed:
                 raise ConversionError(
                     f"{self.name} writes to {name} in forward, so to run it would change it"
                 )

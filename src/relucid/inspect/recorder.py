@@ -110,6 +110,7 @@ class Recorder(DispatchMode):
         self.first: dict[tuple[Node, bool], Node] = {}  # (value, whether negated) -> its rectification
         self.parameters = {_storage(p): p for p in model.parameters()}
         self.spoiled: dict[int, Tensor] = {}  # storage of a parameter that is written to -> its value before
+        self.changed: set[int] = set()  # storages of the parameters that the network gave other values
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
@@ -152,9 +153,12 @@ class Recorder(DispatchMode):
                 self.spoiled[place] = self.parameters[place].detach().clone()
 
     def put_back(self) -> None:
-        """Give the parameters that the network has written to their values of before."""
+        """Give the parameters that the network has written to their values of before; note what it has changed."""
         for place, value in self.spoiled.items():
-            self.parameters[place].data.copy_(value)
+            now = self.parameters[place].data
+            if not bool(((now == value) | (now.isnan() & value.isnan())).all()):
+                self.changed.add(place)
+            now.copy_(value)
 
     def _value(self, args: Any, places: Iterable[int]) -> Tensor:
         """The argument that depends on the network's input."""

@@ -38,9 +38,20 @@ def refit_merged(before: nn.Module, conversion: Conversion, data: list[Any]) -> 
             norm = norms.get(step.name)
             if norm is not None:
                 weight, bias = affine_after(layer, *affine_of(before.get_submodule(norm)))
-            targets[step.name] = Target(norm or step.name, shared(weight, bias, step.pairs)[4])
+            targets[step.name] = Target(norm or step.name, _mix(weight, bias, step))
     readers = [step.name for step in conversion.steps if isinstance(step, Read)]
     refit(before, conversion.model, readers, data, targets)
+
+
+def _mix(weight: Tensor, bias: Tensor, step: Share) -> Tensor:
+    """The combination of old values that each filter comes nearest to: (y - r z) / (1 + r^2) for a pair (y, z)."""
+    filters, _, units, scale = shared(weight, bias, step.pairs)
+    count, kept = len(step.pairs), len(filters)
+    ratio = scale[kept:]
+    mix = torch.eye(len(weight), dtype=torch.float64)[units[:kept]]
+    mix[range(count), units[:count]] = 1 / (1 + ratio.square())
+    mix[range(count), units[kept:]] = -ratio / (1 + ratio.square())
+    return mix
 
 
 def refit(
