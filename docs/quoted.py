@@ -426,6 +426,15 @@ QUOTED: dict[str, Quoted] = {
             "new": "new agent at every change",
         }.items()
     },
+    **{
+        f"games.invaders.{name}": OfCell("games", row, "space_invaders")
+        for name, row in {
+            "relu": "ReLU",
+            "new": "new agent for every game",
+            "norm": "layer norm",
+            "converted": "converted at the warning",
+        }.items()
+    },
     "recommender.rival": lambda evidence: f"{recommended(evidence)[0]:.0f}",
     "recommender.rival.name": lambda evidence: " and ".join(recommended(evidence)[1].split(", ")),
 }
