@@ -176,6 +176,10 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
     "pipeline": [
         ("batch of 128, per-sample", "time", "augmentation of CIFAR-10", "Pillow, one by one"),
         ("batch of 128, step", "time", "augmentation of CIFAR-10", "a step of VGG-6"),
+        ("photographs, one process", "time", "photographs decoded", "Pillow alone"),
+        ("photographs, ? workers", "time", "photographs decoded by 0, 1 and 2 workers", "a DataLoader"),
+        ("ten crops", "bytes", "ten crops of 20 photographs, ResNet-18", "all crops at once"),
+        ("training on", "bytes", "training on 20 photographs, ResNet-18", "a plain loop"),
     ],
 }
 CLAIMS = [Claim(benchmark, *row) for benchmark, rows in ROWS.items() for row in rows]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-WHOLE, LONGEST = 40_900, 2_400
+WHOLE, LONGEST = 41_000, 2_400
 BUDGETS = {
     str(path.relative_to(DOCS)): int(found[1])
     for path in sorted(DOCS.rglob("*.md"))
